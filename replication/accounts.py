@@ -115,4 +115,4 @@ class Account:
 
 
 def _is_near(found: float, room: float, most: float) -> bool:
-    return 2 * found >= most and found + room > most
+    return 2 * found >= most and found + room >= most

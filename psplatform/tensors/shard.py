@@ -79,7 +79,7 @@ class Shard:
         self._state_sizes = self._sizes | {name: self._sizes[name.partition(".")[2]] for name in self._named_slots}
         self._step_norm = StepNorm(self._reach, self.displacement_norm)
         self._before_step: Callable[[], None] = _nothing
-        self._before_overwriting: list[tuple[Mapping[str, Tensor], Callable[[], None]]] = []
+        self._before_overwriting: Callable[[Mapping[str, Tensor]], None] = _nothing
         self._gathering = Gathering(
             self._front, self._parameters, sums=isinstance(spec, Additive), adds_up=self.adds_up
         )
@@ -285,18 +285,17 @@ class Shard:
         """Have `call` called once, before anything of what `state` returns now is written to."""
         self._before_step = call
 
-    def before_overwriting(self, call: Callable[[], None]) -> None:
-        """Have `call` called once, before anything of what is `newest` now is written to: not by the next step."""
-        self._before_overwriting.append((self.newest, call))
+    def before_overwriting(self, call: Callable[[Mapping[str, Tensor]], None]) -> None:
+        """Have `call` called before each step or `restore`, with the parameters and buffers that it writes to.
+
+        Those that are `newest` now are written to by the step after the next.
+        """
+        self._before_overwriting = call
 
     def _announce_step(self) -> None:
         call, self._before_step = self._before_step, _nothing
         call()
-        if self._before_overwriting:
-            due = [call for vectors, call in self._before_overwriting if vectors is self._back]
-            self._before_overwriting = [one for one in self._before_overwriting if one[0] is not self._back]
-            for call in due:
-                call()
+        self._before_overwriting(self._back)
 
     @property
     def slot_names(self) -> list[str]:
@@ -324,8 +323,8 @@ class Shard:
         Parameters
         ----------
         whole
-            Tells, after the state was read, whether nobody has written to it meanwhile.  If not, the front copy stays
-            as it was, `restore` returns false, and must be called with another state before anything else is.
+            Tells, after the state was read, whether it is still what it was before.  If not, the front copy stays as
+            it was, `restore` returns false, and must be called with another state before anything else is.
 
         Raises
         ------
@@ -359,5 +358,5 @@ class Shard:
         return True
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Do nothing."""

@@ -78,7 +78,7 @@ def test_the_first_transfer_is_due_when_half_of_the_updates_that_may_lack_do(upd
 
 @pytest.mark.parametrize(
     ("meanwhile", "updates", "lacks"),
-    [((), 1, 20), ((), 2, 20), ((), 4, 20), ((3,), 1, 14), ((1, 1, 1), 1, 14), ((2,), 4, 14), ((1, 1), 2, 16)],
+    [((), 1, 19), ((), 2, 18), ((), 4, 16), ((3,), 1, 13), ((1, 1, 1), 1, 13), ((2,), 4, 14), ((1, 1), 2, 14)],
 )
 def test_the_next_leaves_room_for_twice_the_updates_staged_meanwhile_and_for_one_step(
     meanwhile: tuple[int, ...], updates: int, lacks: int

@@ -298,7 +298,7 @@ def test_a_replica_does_not_keep_a_state_that_it_has_loaded(make_replica: Callab
         assert held.load(Load(transfer)).whole
         await asyncio.sleep(0.0)
         assert held.shard.version == 4
-        assert held.receiver._parcels == {}
+        assert held.receiver._kept == {}
 
     jump(load())
 

@@ -12,7 +12,7 @@ from psplatform.core.protocol.wire import encode
 from psplatform.runtime.comms.frames import pickled, unpickled
 from psplatform.runtime.dataplane.pulls.content import Answer
 from psplatform.runtime.dataplane.replicas.parcel import Parcel
-from psplatform.runtime.dataplane.segments import SegmentName
+from psplatform.runtime.dataplane.segments import Place, SegmentName
 
 TICKET, BUNDLE = msg.BatchAssignment(1, 7), msg.Bundle("w1", 1, 7)
 GRADIENTS = (msg.Contribution("w0", 0, 9, TICKET), msg.Contribution("w1", 1, 8, None, BUNDLE))
@@ -31,9 +31,10 @@ def sent(one: Any) -> Any:
     "parcel",
     [
         Parcel(PLAIN, 2, ("weight", "bias"), ROOM, (), {"w0": SLAB, "w1": ROOM}),
+        Parcel(PLAIN, 2, ("weight", "bias"), ROOM, (), {"w0": SLAB}, Place(SLAB, 4096)),
         Parcel(FULL, 0, (), None, (), {}),
     ],
-    ids=["where it lies", "named gradients"],
+    ids=["where it lies", "in place", "named gradients"],
 )
 def test_a_parcel_arrives_as_it_was_sent(parcel: Parcel) -> None:
     assert sent(parcel) == parcel
@@ -51,11 +52,11 @@ def test_a_transfer_is_pickled_as_the_protocol_has_it() -> None:
     assert encode(FULL) in (pickled(Parcel(FULL, 0, (), None, (), {})) or b"")
 
 
-@pytest.mark.parametrize("one", [Parcel(PLAIN, 2, (), ROOM, (), {"w0": SLAB}), Answer(b"pulled", 1)])
+@pytest.mark.parametrize("one", [Parcel(PLAIN, 2, (), ROOM, (), {"w0": SLAB}, Place(SLAB, 1)), Answer(b"pulled", 1)])
 def test_nothing_that_is_sent_for_every_update_is_pickled_field_by_field(
     one: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind in (Parcel, Answer, SegmentName, msg.Transfer):
+    for kind in (Parcel, Answer, Place, SegmentName, msg.Transfer):
         monkeypatch.setattr(kind, "__getstate__", lambda self: pytest.fail("slow"))
         monkeypatch.setattr(kind, "__setstate__", lambda self, state: pytest.fail("slow"), raising=False)
     assert sent(one) == one

@@ -69,12 +69,11 @@ def begin(run_id: str) -> Iterator[Callable[..., ProcessCarrier]]:
 def taking(receiver: Receiver, memory: str) -> Callable[..., bytes | None]:
     def take(method: str, parcel: Parcel) -> bytes | None:
         elsewhere = memory == "of another host" and parcel.outbox is not None
-        if elsewhere or not receiver.can_see(parcel):
+        if elsewhere or receiver.expect(parcel) is None:
             return None
-        receiver.expect(parcel)
         assert receiver.load(parcel.transfer, lambda: None)
         receiver.drop(replace(parcel.transfer, number=0))
-        assert receiver._parcels, "another transfer, which may come again"
+        assert receiver._kept, "another transfer, which may come again"
         receiver.drop(parcel.transfer)
         return encode(ACKNOWLEDGED)
 
@@ -119,7 +118,7 @@ def test_a_replica_gets_what_its_server_had_when_it_was_captured(  # noqa: PLR09
     assert answers == [ACKNOWLEDGED]
     assert all(torch.equal(vector, expected[name]) for name, vector in replica.state().items())
     assert replica.commits == (1 if kind == UPDATE else 2)
-    assert receiver._parcels == {}, "a whole state is not kept beside the replica's own"
+    assert receiver._kept == {}, "a whole state is not kept beside the replica's own"
 
 
 def test_a_replica_that_is_forgotten_is_sent_nothing_more(

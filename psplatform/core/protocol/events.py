@@ -269,7 +269,7 @@ class StageDone:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What transfer `number` to `replica` carries, so many bytes, lies where no later step can change it."""
+    """What transfer `number` to `replica` carries, so many bytes, lies where no later step can spoil it."""
 
     replica: str
     number: int

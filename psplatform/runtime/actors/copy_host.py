@@ -265,11 +265,9 @@ class CopyHost(Listening):
 
     def _accept(self, parcel: Parcel) -> asyncio.Future[bytes] | None:
         self._attach_all(parcel)
-        receiver = self._node.state.receiver
-        if not receiver.can_see(parcel):
-            return None
-        answer = receiver.expect(parcel)
-        self._node.feed(parcel.transfer)
+        answer = self._node.state.receiver.expect(parcel)
+        if answer is not None:
+            self._node.feed(parcel.transfer)
         return answer
 
     def _attach_all(self, parcel: Parcel) -> None:

@@ -30,7 +30,7 @@ class Carrier(Protocol):
         """Make beforehand what transfers to a replica take."""
 
     def capture(self, effect: Transmit) -> int:
-        """Capture what a transfer carries; return its size in bytes.  For the thread that computes."""
+        """Capture what a transfer carries, as it is now; return its size in bytes.  For the thread that computes."""
 
     def send(
         self, connect: Connect, effect: Transmit, slabs: Mapping[str, SegmentName], feed: Callable[[Any], None]
@@ -56,11 +56,15 @@ class OffersRoom(Protocol):
 
 
 @runtime_checkable
-class Lends(Protocol):
-    """A carrier whose replicas may read parameters where their server shows them, which saves copying them."""
+class ReadInPlace(Protocol):
+    """A carrier whose replicas can read parameters where their server shows them, which saves copying them."""
 
-    def lend(self, find: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
-        """Let replicas read there; `find` tells where vectors lie, if those are what is shown or will be."""
+    def read_in_place(self, place_of: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
+        """Let replicas read there; `place_of` returns the place of one of the server's two copies, of others ``None``.
+
+        The carrier has those copied that were not read when a step is about to write over them
+        (`Shard.before_overwriting`).
+        """
 
 
 @runtime_checkable

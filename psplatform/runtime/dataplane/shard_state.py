@@ -22,7 +22,7 @@ from psplatform.nodes.ports import Work
 from psplatform.runtime.actors.initial_role import InitialRole
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect
-from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, KeepsTheBeginning, Lends, OffersRoom
+from psplatform.runtime.dataplane.carriers import REPLICA_PLACES, KeepsTheBeginning, OffersRoom, ReadInPlace
 from psplatform.runtime.dataplane.gradients.gradient_buffers import GradientBuffers
 from psplatform.runtime.dataplane.pulls.content import Copied
 from psplatform.runtime.dataplane.replicas.cold_storage import awaken
@@ -136,8 +136,8 @@ class SharedShardState:
 
     def _prepare(self, replicas: Sequence[str]) -> None:
         """Prepare for the replicas that the server has from the beginning."""
-        if isinstance(self.carrier, Lends):
-            self.carrier.lend(self.content.place_of)
+        if isinstance(self.carrier, ReadInPlace):
+            self.carrier.read_in_place(self.content.place_of)
         for replica in replicas:
             self.carrier.prepare(replica)
         if isinstance(self.carrier, KeepsTheBeginning) and isinstance(self._control.part, Server):
@@ -303,7 +303,7 @@ class SharedShardState:
         return Loaded(transfer.number)
 
     def capture(self, effect: Transmit) -> Captured:
-        """Copy what a transfer carries."""
+        """Copy what a transfer carries, or what of it cannot be read in place."""
         size_bytes = self.carrier.capture(effect)
         self._next(self._carry, effect)
         return Captured(effect.replica, effect.transfer.number, size_bytes)

@@ -2,9 +2,10 @@
 
 Four kinds of arrays move in a run.  A *publisher* is what a server shows, a *view* of it is what a worker or an
 evaluator on the same host copies out of, a *slab* is where a worker's gradients lie, and an *outbox* what replicas
-are sent.  A transport makes them, each in a segment or in private memory, and says which way calls take; nothing else
-asks which transport a run has.  What cannot be seen where it lies is sent, so that a transport need not reach
-everywhere.  Gradients that are merged block by block, and states for a store, are always sent.
+are sent; where outboxes lie in segments, replicas read parameters out of the publisher's segment instead.  A transport
+makes them, each in a segment or in private memory, and says which way calls take; nothing else asks which transport a
+run has.  What cannot be seen where it lies is sent, so that a transport need not reach everywhere.  Gradients that are
+merged block by block, and states for a store, are always sent.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ class Content:
         return self._segment.name
 
     def place_of(self, vectors: Vectors) -> Place | None:
-        """Return where vectors lie that are one of the two copies; ``None`` for others."""
+        """Return where one of the two copies lies; ``None`` for other vectors, or if no other process can see it."""
+        if not self.name.path:
+            return None
         for copy, lying in enumerate(self.copies):
             if all(lying.get(key) is vector for key, vector in vectors.items()):
                 return Place(self.name, copy * self._size)

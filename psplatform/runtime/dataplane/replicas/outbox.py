@@ -1,13 +1,15 @@
-"""What a transfer carries, where no later step can change it: in a segment that its replica reads.
+"""Where the content of a transfer lies, so that no later step can spoil it: in segments that its replica reads.
 
 A server merges what its workers send into a *room*, from which its replicas take it: nothing is copied for them.  A
-room is used again once all of them have, so that there are mostly two.  A whole state is put into an outbox, which a
+room is used again once all of them have, so that there are mostly two.  A whole state is put into an *outbox*, which a
 replica has for that if need be.  Both are made and touched once, because fresh memory costs several times the copying.
 
-Of a whole state, only the optimiser's part is copied at once.  The parameters are *lent*: the replica reads them where
-the server shows them.  Should the server be about to write over them before they were read, it copies them after all.
-The outbox's header says which transfer's parameters are lent, and which one's lie in the outbox, so that a replica
-knows after reading whether what it has read is whole, and where it is otherwise.
+Of a whole state, only the optimiser's part is copied at once.  The replica reads the parameters *in place*, where the
+server shows them, and the server copies them *on write*: when a step is about to write over what was not read yet.
+The outbox's header says which transfer's parameters are in place, and which one's were copied.  A replica looks there
+after it has read: what it read in place is whole if it is in place still, and otherwise the copy is there.  That the
+header changes before the parameters do, in the view of every process, follows from the locks that a thread takes in
+between, and on the reading side from the order in which x86 and the locks of Python's interpreter keep loads.
 
 Only the server writes here; one that wakes up after it was replaced spoils nothing, because its replica has state of
 its own.
@@ -31,8 +33,8 @@ from psplatform.tensors.vectors import bytes_in, carve, size_bytes_of
 
 Sizes = Mapping[str, tuple[str, int]]
 
-_LENT: Final = 0
-_CAPTURED: Final = 1
+_IN_PLACE: Final = 0
+_COPIED: Final = 1
 """Fields of an outbox's header: numbers of transfers, or 0."""
 
 
@@ -55,9 +57,9 @@ class Outbox:
         content = torch.empty(size, dtype=torch.uint8) if self._segment is None else self._segment.content[:size]
         content.zero_()  # touched now, not at the first transfer
         self._vectors = carve(content, sizes)
-        self._header = np.zeros(_CAPTURED + 1, np.int64) if self._segment is None else self._segment.header
-        # The transfer that vectors are lent for, and those.
-        self._lent: tuple[int, Mapping[str, Tensor]] = 0, {}
+        self._header = np.zeros(_COPIED + 1, np.int64) if self._segment is None else self._segment.header
+        # The transfer whose parameters are read in place, and those.
+        self._in_place: tuple[int, Mapping[str, Tensor]] = 0, {}
         self._copying = threading.Lock()
 
     @property
@@ -75,41 +77,44 @@ class Outbox:
         with self._copying:
             self._begin(0, {})
             self._copy(vectors)
-            self._header[_CAPTURED] = number
+            self._header[_COPIED] = number
         return bytes_in(vectors)
 
-    def lend(self, vectors: Mapping[str, Tensor], lent: Mapping[str, Tensor], number: int) -> None:
-        """Copy those of `vectors` here that are not `lent`, for the transfer of that number."""
-        with self._copying:
-            self._begin(number, lent)
-            self._copy({key: vector for key, vector in vectors.items() if key not in lent})
-            self._header[_LENT] = number
+    def capture_in_place(self, vectors: Mapping[str, Tensor], in_place: Mapping[str, Tensor], number: int) -> None:
+        """Copy those of `vectors` here that are not `in_place`, for the transfer of that number.
 
-    def keep(self, number: int) -> None:
-        """Copy what is still lent for the transfer of that number, because it is going to be written over."""
+        The others must be copied by `copy_on_write` before they are written to.
+        """
         with self._copying:
-            of, lent = self._lent
-            if of == number:
-                self._copy(lent)
-                self._header[_CAPTURED] = number
-                self._take_back()
+            self._begin(number, in_place)
+            self._copy({key: vector for key, vector in vectors.items() if key not in in_place})
+            self._header[_IN_PLACE] = number
 
-    def has_read(self, number: int) -> None:
-        """Copy no more what was lent for the transfer of that number."""
+    def copy_on_write(self, vectors: Mapping[str, Tensor] | None = None) -> None:
+        """Copy what is in place, if it is those vectors: they are about to be written to.  With none, copy anything.
+
+        May be called in several threads; each returns when it has been copied.
+        """
+        with self._copying:
+            number, in_place = self._in_place
+            if number and (vectors is None or vectors is in_place):
+                self._copy(in_place)
+                self._header[_COPIED] = number
+                self._end()
+
+    def leave_nothing_in_place(self) -> None:
+        """Copy nothing any more of what is in place: it was read, or need not be."""
         if self._copying.acquire(blocking=False):  # else it is just being copied
-            try:
-                if self._lent[0] == number:
-                    self._take_back()
-            finally:
-                self._copying.release()
+            self._end()
+            self._copying.release()
 
-    def _begin(self, number: int, lent: Mapping[str, Tensor]) -> None:
-        self._header[_LENT] = self._header[_CAPTURED] = 0
-        self._lent = number, lent
+    def _begin(self, number: int, in_place: Mapping[str, Tensor]) -> None:
+        self._header[_IN_PLACE] = self._header[_COPIED] = 0
+        self._in_place = number, in_place
 
-    def _take_back(self) -> None:
-        self._header[_LENT] = 0
-        self._lent = 0, {}
+    def _end(self) -> None:
+        self._header[_IN_PLACE] = 0
+        self._in_place = 0, {}
 
     def _copy(self, vectors: Mapping[str, Tensor]) -> None:
         copy(list(vectors.values()), [self._vectors[key] for key in vectors])
@@ -119,7 +124,7 @@ class Outbox:
         return [self._vectors[key].numpy() for key in keys]
 
     def remove(self) -> None:
-        """Give the place up; a replica that has opened it keeps it, and what is lent."""
+        """Give the place up; a replica that has opened it keeps it."""
         if self._segment is not None:
             self._segment.remove()
 
@@ -199,7 +204,7 @@ class Rooms:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What an outbox says of one transfer, whenever it is asked: asked after reading, whether what was read is whole.
+    """What an outbox says of one transfer at the time that it is asked.
 
     Attributes
     ----------
@@ -212,13 +217,13 @@ class OutboxState:
     header: NDArray[np.int64]
     number: int
 
-    def is_lent(self) -> bool:
-        """Whether the parameters still lie where the server shows them."""
-        return int(self.header[_LENT]) == self.number
+    def is_in_place(self) -> bool:
+        """Whether nothing was written yet to where the server shows the parameters."""
+        return int(self.header[_IN_PLACE]) == self.number
 
-    def is_captured(self) -> bool:
-        """Whether they lie in the outbox."""
-        return int(self.header[_CAPTURED]) == self.number
+    def is_copied(self) -> bool:
+        """Whether the parameters lie in the outbox."""
+        return int(self.header[_COPIED]) == self.number
 
 
 @dataclass(slots=True)
@@ -230,7 +235,7 @@ class _Opened:
 
 
 class Inbox:
-    """A server's outbox, its rooms, and what it lends, as its replica sees them."""
+    """A server's outbox, its rooms, and what it shows, as its replica sees them.  For the thread of the event loop."""
 
     def __init__(self) -> None:
         self._opened: dict[SegmentName, _Opened] = {}
@@ -257,14 +262,13 @@ class Inbox:
             segment = Segment.open(name)
             if segment is None:
                 return None
-            opened = _Opened(segment, {})
-            # Another thread may ask for another server's at the same time.
-            self._opened = self._that_exist() | {name: opened}
+            self.forget_removed()
+            self._opened[name] = opened = _Opened(segment, {})
         return opened
 
     def forget_removed(self) -> None:
-        """Give up what its server has removed: as long as it is mapped here, its memory is not free."""
-        self._opened = self._that_exist()
+        """Give up what its server has removed: as long as it is mapped here, its memory is not free.
 
-    def _that_exist(self) -> dict[SegmentName, _Opened]:
-        return {name: one for name, one in self._opened.items() if one.segment.exists}
+        What was found there stays readable for who has it.
+        """
+        self._opened = {name: one for name, one in self._opened.items() if one.segment.exists}

@@ -27,9 +27,8 @@ class Parcel:
         Names of the vectors, in the order of `arrays`.
     slabs
         The slabs of the workers of this host, by member; with gradients, of those that are named.
-    lent
-        Where the server shows the parameters, which the outbox lacks as long as they are lent; ``None`` if it never
-        lacks them.
+    in_place
+        Where the server shows the parameters, if they are to be read there; ``None`` if they lie in the outbox.
     """
 
     transfer: Transfer
@@ -38,14 +37,15 @@ class Parcel:
     outbox: SegmentName | None
     arrays: tuple[NDArray[Any], ...]
     slabs: Mapping[str, SegmentName]
-    lent: Place | None = None
+    in_place: Place | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the transfer as the protocol has it, and names as what is in them: far quicker than field by field."""
         slabs = {member: (name.path, name.mark) for member, name in self.slabs.items()}
         outbox = (self.outbox.path, self.outbox.mark) if self.outbox is not None else None
-        lent = (self.lent.segment.path, self.lent.segment.mark, self.lent.at) if self.lent is not None else None
-        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs, lent)
+        place = self.in_place
+        in_place = (place.segment.path, place.segment.mark, place.at) if place is not None else None
+        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs, in_place)
 
 
 def _parcel_of(
@@ -55,8 +55,8 @@ def _parcel_of(
     outbox: tuple[str, int] | None,
     arrays: tuple[NDArray[Any], ...],
     slabs: dict[str, tuple[str, int]],
-    lent: tuple[str, int, int] | None,
+    in_place: tuple[str, int, int] | None,
 ) -> Parcel:
     names = {member: SegmentName(*name) for member, name in slabs.items()}
-    place = Place(SegmentName(*lent[:2]), lent[2]) if lent else None
+    place = Place(SegmentName(*in_place[:2]), in_place[2]) if in_place else None
     return Parcel(decode(transfer), commits, keys, SegmentName(*outbox) if outbox else None, arrays, names, place)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,29 @@ from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Transfer
 from psplatform.core.protocol.wire import encode
 from psplatform.errors import InvariantViolation
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
-from psplatform.runtime.dataplane.replicas.outbox import Inbox
+from psplatform.runtime.dataplane.replicas.outbox import Inbox, OutboxState
 from psplatform.runtime.dataplane.replicas.parcel import Parcel
 from psplatform.tensors.shard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A parcel with its content, which stays readable whatever becomes of its server.
+
+    Attributes
+    ----------
+    vectors
+        What was sent, or lies in the outbox.
+    in_place
+        The parameters where the server shows them, if they are to be read there.
+    outbox
+        Tells which of the two is whole; ``None`` where everything was sent.
+    """
+
+    parcel: Parcel
+    vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    in_place: Mapping[str, Tensor] = field(default_factory=dict)
+    outbox: OutboxState | None = None
 
 
 class Receiver:
@@ -25,23 +46,25 @@ class Receiver:
     def __init__(self, shard: Shard, feed_reader: FeedReader) -> None:
         self._shard, self._feed_reader = shard, feed_reader
         self._inbox = Inbox()
-        self._parcels: dict[str, Parcel] = {}
+        self._kept: dict[str, _Kept] = {}
         self._answers: list[tuple[str, asyncio.Future[bytes]]] = []
 
-    def can_see(self, parcel: Parcel) -> bool:
-        """Whether the arrays can be read, here or where they lie."""
-        return self._vectors_of(parcel) is not None
+    def expect(self, parcel: Parcel) -> asyncio.Future[bytes] | None:
+        """Keep a parcel until it is taken; return what the answer to it will be, encoded.
 
-    def expect(self, parcel: Parcel) -> asyncio.Future[bytes]:
-        """Keep a parcel until it is taken; return what the answer to it will be, encoded."""
+        ``None`` where its content can be read neither here nor where it lies.
+        """
+        found = self._find(parcel)
+        if found is None:
+            return None
         server = parcel.transfer.server
-        kept = self._parcels.get(server)
+        kept = self._kept.get(server)
         # One that was repeated may come after the next: that one is needed.
-        late = kept is not None and kept.transfer.number > parcel.transfer.number
+        late = kept is not None and kept.parcel.transfer.number > parcel.transfer.number
         if parcel.transfer.kind != GRADIENTS and not late:  # of gradients there is nothing to keep
             # Another server's may be being loaded: as long as that one has not been answered, it is needed.
             waiting = {of for of, _ in self._answers}
-            self._parcels = {of: one for of, one in self._parcels.items() if of in waiting} | {server: parcel}
+            self._kept = {of: one for of, one in self._kept.items() if of in waiting} | {server: found}
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers.append((server, answer))
         return answer
@@ -60,12 +83,17 @@ class Receiver:
 
         For the thread that computes.  `begin_writing` is called before the back copy is written; nothing is, and
         false returned, where gradients are gone.
+
+        Raises
+        ------
+        InvariantViolation
+            If the content of this transfer is not kept, or was written over.
         """
         if transfer.kind == STATE:
-            self._restore(self._parcel_of(transfer), begin_writing)
+            self._restore(self._kept_for(transfer), begin_writing)
             return True
         if transfer.kind == UPDATE:
-            self._shard.gather([self._read(self._parcel_of(transfer))])
+            self._shard.gather([self._kept_for(transfer).vectors])
         elif not self._feed_reader.gather(transfer):
             return False
         begin_writing()
@@ -75,58 +103,44 @@ class Receiver:
 
     def drop(self, transfer: Transfer) -> None:
         """Give up what a transfer carried, once it is loaded: it may be large, and is not loaded again."""
-        parcel = self._parcels.get(transfer.server)
-        if parcel is not None and parcel.transfer.number == transfer.number:
-            del self._parcels[transfer.server]
+        kept = self._kept.get(transfer.server)
+        if kept is not None and kept.parcel.transfer.number == transfer.number:
+            del self._kept[transfer.server]
         self._inbox.forget_removed()
 
     def forget(self) -> None:
         """Give up the memory of a server that nothing is expected of any more."""
         self._inbox = Inbox()
-        self._parcels = {}
+        self._kept = {}
 
-    def _restore(self, parcel: Parcel, begin_writing: Callable[[], None]) -> None:
-        vectors, lent = self._read(parcel), self._lent_of(parcel)
-        outbox = self._inbox.state(parcel.outbox, parcel.transfer.number) if parcel.outbox is not None else None
+    def _restore(self, kept: _Kept, begin_writing: Callable[[], None]) -> None:
+        transfer = kept.parcel.transfer
+        restore = partial(self._shard.restore, version=transfer.version, commits=kept.parcel.commits)
         begin_writing()
-        restore = partial(self._shard.restore, version=parcel.transfer.version, commits=parcel.commits)
-        if outbox is None:
-            restore(vectors)
+        if kept.outbox is None:
+            restore(kept.vectors)
             return
-        if lent is not None and restore(vectors | lent, whole=outbox.is_lent):
+        if kept.in_place and restore({**kept.vectors, **kept.in_place}, whole=kept.outbox.is_in_place):
             return
-        if not restore(vectors, whole=outbox.is_captured):
-            raise _gone(parcel.transfer)
+        if not restore(kept.vectors, whole=kept.outbox.is_copied):
+            raise InvariantViolation(f"what transfer {transfer.number} carries was written over")
 
-    def _parcel_of(self, transfer: Transfer) -> Parcel:
-        parcel = self._parcels.get(transfer.server)
-        if parcel is None or parcel.transfer.number != transfer.number:
+    def _kept_for(self, transfer: Transfer) -> _Kept:
+        kept = self._kept.get(transfer.server)
+        if kept is None or kept.parcel.transfer.number != transfer.number:
             raise InvariantViolation(f"transfer {transfer.number} is to be loaded, but it was not kept")
-        return parcel
+        return kept
 
-    def _read(self, parcel: Parcel) -> dict[str, Tensor]:
+    def _find(self, parcel: Parcel) -> _Kept | None:
         if parcel.outbox is None:
             tensors = [torch.from_numpy(array) for array in parcel.arrays]
-            return dict(zip(parcel.keys, tensors, strict=True))
-        vectors = self._vectors_of(parcel)
-        if vectors is None:
-            raise _gone(parcel.transfer)
-        return {key: vectors[key] for key in parcel.keys}
-
-    def _lent_of(self, parcel: Parcel) -> dict[str, Tensor] | None:
-        """Return the parameters where the server shows them, or ``None`` where they are not lent or cannot be seen."""
-        place = parcel.lent
-        return self._inbox.vectors(place.segment, self._shard.front_sizes(), place.at) if place is not None else None
-
-    def _vectors_of(self, parcel: Parcel) -> dict[str, Tensor] | None:
-        if parcel.outbox is None:
-            return {}
-        if parcel.lent is not None and self._lent_of(parcel) is None:
+            return _Kept(parcel, dict(zip(parcel.keys, tensors, strict=True)))
+        sizes = self._shard.front_sizes() if parcel.transfer.kind == UPDATE else self._shard.state_sizes()
+        vectors = self._inbox.vectors(parcel.outbox, sizes)
+        outbox = self._inbox.state(parcel.outbox, parcel.transfer.number)
+        in_place: Mapping[str, Tensor] | None = {}
+        if (place := parcel.in_place) is not None:
+            in_place = self._inbox.vectors(place.segment, self._shard.front_sizes(), place.at)
+        if vectors is None or outbox is None or in_place is None:
             return None
-        is_update = parcel.transfer.kind == UPDATE
-        sizes = self._shard.front_sizes() if is_update else self._shard.state_sizes()
-        return self._inbox.vectors(parcel.outbox, sizes)
-
-
-def _gone(transfer: Transfer) -> InvariantViolation:
-    return InvariantViolation(f"what transfer {transfer.number} carries has gone")
+        return _Kept(parcel, {key: vectors[key] for key in parcel.keys}, in_place, outbox)

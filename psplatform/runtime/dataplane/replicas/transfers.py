@@ -57,8 +57,8 @@ class ProcessCarrier:
         self._sources: dict[str, Outbox] = {}
         self._unused: dict[str, int] = {}
         self._unmerged = 0
-        # Finds where the server shows vectors.  Replicas that cannot see there are lent nothing.
-        self._find: Callable[[Mapping[str, Tensor]], Place | None] = _nowhere
+        # Where the server shows vectors, if it does.  Some replicas cannot see that.
+        self._place_of: Callable[[Mapping[str, Tensor]], Place | None] = _nowhere
         self._elsewhere: set[str] = set()
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
@@ -69,9 +69,14 @@ class ProcessCarrier:
         """Send transfers to a replica to that peer from now on."""
         self._peers[replica] = peer
 
-    def lend(self, find: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
-        """Let replicas read where the server shows its parameters; `find` tells where vectors are, if it shows them."""
-        self._find = find
+    def read_in_place(self, place_of: Callable[[Mapping[str, Tensor]], Place | None]) -> None:
+        """Let replicas read parameters where the server shows them; `place_of` returns where it shows vectors."""
+        self._place_of = place_of
+        self._shard.before_overwriting(self._copy_on_write)
+
+    def _copy_on_write(self, vectors: Mapping[str, Tensor]) -> None:
+        for outbox in list(self._outboxes.values()):
+            outbox.copy_on_write(vectors)
 
     def prepare(self, replica: str) -> None:
         """Make room for what a replica is sent beforehand."""
@@ -97,28 +102,27 @@ class ProcessCarrier:
         self._count_unmerged(is_update)
         vectors = self._shard.gathered if is_update else self._shard.state()
         outbox = self._rooms.take(effect.replica, vectors) if is_update else None
-        lent = None
+        in_place = None
         if outbox is None:
             outbox = self._outbox_of(effect.replica)
-            lent = None if is_update else self._lend(effect, outbox, vectors)
-            if lent is None:
+            in_place = None if is_update else self._capture_in_place(effect, outbox, vectors)
+            if in_place is None:
                 outbox.capture(vectors, effect.transfer.number)
         self._sources[effect.replica] = outbox
         size_bytes = bytes_in(vectors)
         arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
-        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {}, lent)
+        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {}, in_place)
         self._captured[effect.replica] = parcel
         return size_bytes
 
-    def _lend(self, effect: Transmit, outbox: Outbox, vectors: Mapping[str, Tensor]) -> Place | None:
-        """Let a replica read parameters where the server shows them; return where that is, or ``None`` if it cannot."""
+    def _capture_in_place(self, effect: Transmit, outbox: Outbox, vectors: Mapping[str, Tensor]) -> Place | None:
+        """Let a replica read the parameters where the server shows them; return the place, or ``None`` if it cannot."""
         if outbox.name is None or effect.replica in self._elsewhere:
             return None
         parameters = self._shard.newest
-        place = self._find(parameters)
+        place = self._place_of(parameters)
         if place is not None:
-            outbox.lend(vectors, parameters, effect.transfer.number)
-            self._shard.before_overwriting(partial(outbox.keep, effect.transfer.number))
+            outbox.capture_in_place(vectors, parameters, effect.transfer.number)
         return place
 
     def send(
@@ -184,12 +188,12 @@ class ProcessCarrier:
                 answer = await call_with_arrays(connect, peer, *what, deadline_s=TIMEOUTS.transfer_s) if peer else b""
             except PeerLost:
                 answer = b""
-            if answer is None:
-                outbox = self._sources[replica]
+            if answer is None and parcel.in_place is not None:
                 self._elsewhere.add(replica)
-                if parcel.lent is not None:
-                    await asyncio.get_running_loop().run_in_executor(None, outbox.keep, parcel.transfer.number)
-                parcel = replace(parcel, outbox=None, lent=None, arrays=tuple(outbox.arrays(parcel.keys)))
+                await asyncio.get_running_loop().run_in_executor(None, self._sources[replica].copy_on_write)
+                parcel = replace(parcel, in_place=None)
+            elif answer is None:
+                parcel = replace(parcel, outbox=None, arrays=tuple(self._sources[replica].arrays(parcel.keys)))
             elif answer:
                 feed(self._arrived(replica, parcel, answer))
                 return
@@ -202,7 +206,7 @@ class ProcessCarrier:
         captured = self._captured.get(replica)
         if captured is not None and captured.transfer.number == parcel.transfer.number:
             if isinstance(message, Replicated):
-                self._sources[replica].has_read(captured.transfer.number)
+                self._sources[replica].leave_nothing_in_place()
                 self._rooms.has_read(replica)
             else:  # it may be loading it for all that
                 self._rooms.abandon(replica)
@@ -244,6 +248,7 @@ class ProcessCarrier:
             kept.pop(replica, None)
         outbox = self._outboxes.pop(replica, None)
         if outbox is not None:
+            outbox.leave_nothing_in_place()
             outbox.remove()
 
     def close(self) -> None:
@@ -255,5 +260,5 @@ class ProcessCarrier:
 
 
 def _nowhere(_vectors: Mapping[str, Tensor]) -> Place | None:
-    """Find nothing: nobody has said where anything is shown."""
+    """Return ``None``: nothing is shown."""
     return None

@@ -1,4 +1,4 @@
-"""Parameters that a replica reads where its server shows them: what arrives is whole, even if they are written over."""
+"""Parameters that a replica reads where its server shows them: what it gets is what was captured, in every case."""
 
 from __future__ import annotations
 
@@ -60,12 +60,16 @@ class Reached(DirectCalls):
         self.insisted: list[Parcel] = []
         self.done: list[Any] = []
         self.sent = asyncio.Event()
+        self.sees_outbox = False
         self._network = network
 
     def begin(self, actor: str, function: str, arguments: tuple[Any, ...], done: Any) -> Reached:
         self.parcels.append(arguments[0])
         self.done.append(done)
         return self
+
+    def another(self) -> Reached:
+        return Reached(self._network)
 
     def give_up(self) -> None:
         """Nothing is kept."""
@@ -75,7 +79,7 @@ class Reached(DirectCalls):
 
     def _take(self, method: str, parcel: Parcel) -> bytes | None:
         self.insisted.append(parcel)
-        if parcel.outbox is not None:
+        if parcel.in_place is not None or not (self.sees_outbox or parcel.outbox is None):
             return None
         self.sent.set()
         return encode(Replicated(0, "replica", 1, parcel.transfer.number, 1))
@@ -83,28 +87,42 @@ class Reached(DirectCalls):
 
 @dataclass
 class Pair:
-    """A server that lends, and its replica."""
+    """A server, and a replica that reads in place."""
 
     server: Shard
     carrier: ProcessCarrier
     replica: Shard
+    content: Content
     receiver: Receiver
     process: Reached
+    name: str = "replica"
     begun: list[bool] = field(default_factory=list)
     number: int = 0
 
     def send(self) -> State:
         """Send a transfer of the newest state; return that."""
         self.number += 1
-        effect = Transmit("replica", Transfer("server", 0, 1, self.number, STATE, 1, self.server.version, 0.5, ()))
+        effect = Transmit(self.name, Transfer("server", 0, 1, self.number, STATE, 1, self.server.version, 0.5, ()))
         self.carrier.capture(effect)
         self.carrier.send(lambda address: self.process, effect, {}, lambda answer: None)
         return state_of(self.server)
 
     def load(self, parcel: Parcel) -> None:
-        assert self.receiver.can_see(parcel)
-        self.receiver.expect(parcel)
+        assert self.receiver.expect(parcel) is not None
+        self.load_what_is_kept(parcel)
+
+    def load_what_is_kept(self, parcel: Parcel) -> None:
         assert self.receiver.load(parcel.transfer, lambda: self.begun.append(True))
+
+    def beside(self, name: str) -> Pair:
+        """Make another replica of the server."""
+        layout = self.server.layout
+        begin = shard_vectors(layout, 0, allocate(layout))
+        storage = allocate(layout, 0), allocate(layout, 0)
+        replica = Shard(layout, 0, SGD(lr=1.0, momentum=0.9), begin, storage)
+        receiver, process = Receiver(replica, FeedReader(GradientBuffers(layout, 0), replica)), self.process.another()
+        self.carrier.know(name, Peer(name, "actor"))
+        return Pair(self.server, self.carrier, replica, self.content, receiver, process, name)
 
     def answer(self, message: Any) -> None:
         self.process.done[-1](OK, encode(message))
@@ -119,15 +137,11 @@ def pair(layout: Layout, network: Any, run_id: str) -> Iterator[Callable[..., Pa
         begin = shard_vectors(layout, 0, allocate(layout))
         first, second = (dict(copy) for copy in content.copies)
         server = Shard(layout, 0, SGD(lr=1.0, momentum=0.9), begin, (first, second))
-        replica = Shard(layout, 0, SGD(lr=1.0, momentum=0.9), begin, (allocate(layout, 0), allocate(layout, 0)))
         carrier = ProcessCarrier(run_id, "server", server, Background(), TRANSPORTS["auto"])
-        carrier.lend(content.place_of)
-        process = Reached(network)
-        carrier.know("replica", Peer("anywhere", "actor"))
+        carrier.read_in_place(content.place_of)
         made.extend((carrier.close, content.remove))
-        return Pair(
-            server, carrier, replica, Receiver(replica, FeedReader(GradientBuffers(layout, 0), replica)), process
-        )
+        nobody = Receiver(server, FeedReader(GradientBuffers(layout, 0), server))
+        return Pair(server, carrier, server, content, nobody, Reached(network)).beside("replica")
 
     yield make
     for remove in made:
@@ -202,41 +216,74 @@ def test_what_a_replica_may_still_be_loading_is_copied_before_it_is_written_over
     jump(train())
 
 
-@pytest.mark.parametrize("end", ["forgotten", "closed", "goes on"])
+def between(replica: Shard, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[bool]:
+    """Act once, when everything was read and before it is known to be whole; return whether it was, each time."""
+    restore, found = replica.restore, []
+
+    def restore_slowly(vectors: State, *, whole: Callable[[], bool], **place: int) -> bool:
+        def act_first() -> bool:
+            if not found:
+                act()
+            found.append(whole())
+            return found[-1]
+
+        return restore(vectors, whole=act_first, **place)
+
+    monkeypatch.setattr(replica, "restore", restore_slowly)
+    return found
+
+
+@pytest.mark.parametrize("end", ["closed", "goes on"])
 def test_what_is_written_over_while_it_is_read_is_read_again(
     pair: Callable[..., Pair], jump: Jump, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Where it was copied to; also if the server is closed, or forgets the replica, meanwhile."""
+    """Where it was copied to, also by a server that is closed while a last step is computed."""
 
     async def train() -> None:
         one = pair()
         step(one.server)
         expected = one.send()
         front = {key: vector.clone() for key, vector in one.replica.front.items()}
-        restore, torn = Shard.restore, []
 
-        def meanwhile(shard: Shard, vectors: State, *, whole: Callable[[], bool], **place: int) -> bool:
-            def take_steps_first() -> bool:
-                if not torn:
-                    if end == "forgotten":
-                        one.carrier.forget("replica")
-                    elif end == "closed":
-                        one.carrier.close()
-                    for _ in range(2):
-                        step(one.server)
-                    assert all(torch.equal(vector, front[key]) for key, vector in one.replica.front.items())
-                torn.append(not whole())
-                return not torn[-1]
+        def act() -> None:
+            if end == "closed":
+                one.carrier.close()
+            for _ in range(2):
+                step(one.server)
+            assert all(torch.equal(vector, front[key]) for key, vector in one.replica.front.items())
 
-            return restore(shard, vectors, whole=take_steps_first, **place)
-
-        monkeypatch.setattr(one.replica, "restore", lambda *what, **how: meanwhile(one.replica, *what, **how))
+        whole = between(one.replica, monkeypatch, act)
         one.load(one.process.parcels[-1])
-        assert torn == [True, False]
+        assert whole == [False, True]
         assert one.begun == [True]
         assert same(state_of(one.replica), expected)
 
     jump(train())
+
+
+def test_for_a_replica_that_is_excluded_nothing_is_copied_and_it_notices(
+    pair: Callable[..., Pair], jump: Jump, monkeypatch: pytest.MonkeyPatch, copied: list[set[str]]
+) -> None:
+    """It is not to be promoted, and might read what is written over."""
+
+    async def train() -> None:
+        one = pair()
+        step(one.server)
+        one.send()
+        front = {key: vector.clone() for key, vector in one.replica.front.items()}
+
+        def act() -> None:
+            one.carrier.forget("replica")
+            for _ in range(2):
+                step(one.server)
+
+        between(one.replica, monkeypatch, act)
+        with pytest.raises(InvariantViolation, match="transfer 1 carries was written over"):
+            one.load(one.process.parcels[-1])
+        assert all(torch.equal(vector, front[key]) for key, vector in one.replica.front.items())
+
+    jump(train())
+    assert copied == [{"momentum.parameter.float32"}]
 
 
 def test_what_another_transfer_has_taken_the_place_of_is_not_loaded(pair: Callable[..., Pair], jump: Jump) -> None:
@@ -244,16 +291,16 @@ def test_what_another_transfer_has_taken_the_place_of_is_not_loaded(pair: Callab
         one = pair()
         step(one.server)
         one.send()
-        assert one.receiver.can_see(one.process.parcels[0])
+        assert one.receiver.expect(one.process.parcels[0]) is not None
         step(one.server)
         one.send()
-        with pytest.raises(InvariantViolation, match="transfer 1 carries has gone"):
-            one.load(one.process.parcels[0])
+        with pytest.raises(InvariantViolation, match="transfer 1 carries was written over"):
+            one.load_what_is_kept(one.process.parcels[0])
 
     jump(train())
 
 
-def test_a_replica_that_cannot_see_its_server_gets_everything_and_is_lent_nothing_more(
+def test_a_replica_that_cannot_see_its_server_is_sent_everything_and_then_finds_it_in_the_outbox(
     pair: Callable[..., Pair], jump: Jump, copied: list[set[str]]
 ) -> None:
     async def train() -> None:
@@ -266,54 +313,83 @@ def test_a_replica_that_cannot_see_its_server_gets_everything_and_is_lent_nothin
         for _ in range(3):
             step(one.server)
         parcel = one.process.insisted[-1]
-        assert (parcel.outbox, parcel.lent) == (None, None)
+        assert [one.in_place is None for one in one.process.insisted] == [False, True, True]
+        assert (parcel.outbox, parcel.in_place) == (None, None)
         assert same(dict(zip(parcel.keys, map(torch.from_numpy, parcel.arrays), strict=True)), expected)
         one.load(parcel)
         assert same(state_of(one.replica), expected)
         copied.clear()
         one.send()
-        assert one.process.parcels[-1].lent is None
+        assert one.process.parcels[-1].in_place is None
         assert copied == [set(expected)]
 
     jump(train())
 
 
-def test_a_replica_that_sees_one_segment_and_not_the_other_says_that_it_cannot_see(
+def test_a_replica_that_sees_its_outbox_alone_gets_everything_there(
     pair: Callable[..., Pair], jump: Jump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def train() -> None:
         one = pair()
-        one.send()
+        step(one.server)
+        expected = one.send()
         parcel = one.process.parcels[-1]
-        assert parcel.lent is not None
-        hidden = parcel.lent.segment
-        see = Segment.open
+        assert parcel.in_place is not None
+        hidden, see = parcel.in_place.segment, Segment.open
         monkeypatch.setattr(Segment, "open", lambda name: None if name == hidden else see(name))
-        assert not one.receiver.can_see(parcel)
+        assert one.receiver.expect(parcel) is None
+        one.process.sees_outbox = True
+        one.process.done[-1](OK, None)
+        await one.process.sent.wait()
+        for _ in range(3):
+            step(one.server)
+        assert one.process.insisted[-1].outbox == parcel.outbox
+        one.load(one.process.insisted[-1])
+        assert same(state_of(one.replica), expected)
 
     jump(train())
 
 
-def test_a_dead_server_that_is_swept_while_its_replica_reads_is_read_to_the_end(
-    pair: Callable[..., Pair], jump: Jump, monkeypatch: pytest.MonkeyPatch, run_id: str
+@pytest.mark.parametrize("gone", ["both", "the outbox", "what the server shows"])
+def test_what_a_dead_server_has_sent_is_loaded_though_its_segments_were_removed_meanwhile(
+    pair: Callable[..., Pair], jump: Jump, gone: str
 ) -> None:
-    """Its successor may send something meanwhile, which makes the replica forget what has gone."""
+    """Its successor may send something before that, which makes the replica forget what does not exist any more."""
 
     async def train() -> None:
         one = pair()
         step(one.server)
         expected = one.send()
-        restore = one.replica.restore
-
-        def meanwhile(vectors: State, *, whole: Callable[[], bool], **place: int) -> bool:
+        parcel = one.process.parcels[0]
+        assert one.receiver.expect(parcel) is not None
+        if gone != "what the server shows":
             one.carrier.close()
-            one.receiver._inbox.forget_removed()
-            assert one.receiver._inbox._opened.keys().isdisjoint({one.process.parcels[0].outbox})
-            return restore(vectors, whole=whole, **place)
-
-        monkeypatch.setattr(one.replica, "restore", meanwhile)
-        one.load(one.process.parcels[0])
+        if gone != "the outbox":
+            one.content.remove()
+        one.receiver._inbox.forget_removed()
+        one.load_what_is_kept(parcel)
         assert same(state_of(one.replica), expected)
+
+    jump(train())
+
+
+def test_two_replicas_read_at_their_own_speed(pair: Callable[..., Pair], jump: Jump) -> None:
+    async def train() -> None:
+        quick = pair()
+        slow = quick.beside("slow")
+        step(quick.server)
+        expected = quick.send()
+        assert same(slow.send(), expected)
+        quick.load(quick.process.parcels[-1])
+        quick.answer(Replicated(0, "replica", 1, 1, 1))
+        step(quick.server)
+        newer = quick.send()
+        for _ in range(2):
+            step(quick.server)
+        quick.load(quick.process.parcels[-1])
+        slow.load(slow.process.parcels[-1])
+        assert same(state_of(slow.replica), expected)
+        assert same(state_of(quick.replica), newer)
 
     jump(train())
 
