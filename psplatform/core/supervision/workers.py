@@ -100,6 +100,11 @@ class WorkerSupervisor:
         """The gradient workers placed at the start that have not said anything yet."""
         return self._first & self._shortage.unheard(self.workers)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be another gradient worker, one that comes later."""
+        return self._rules.most is None or len(self.workers) < self._rules.most
+
     def begin(self, placement: Placement) -> list[Decision]:
         """Start what a run begins with."""
         started = [self._start_worker(address) for address in placement.workers]
@@ -284,12 +289,10 @@ class WorkerSupervisor:
         self._again.discard(address)
         if address not in self._known:
             return self._look_on()  # a newcomer is examined again when it is back
-        limit: float = self._rules.workers
-        if address in self._newcomers:
-            limit = float("inf") if self._rules.most is None else self._rules.most
-            self._newcomers.discard(address)
+        is_wanted = self.has_room if address in self._newcomers else len(self.workers) < self._rules.workers
+        self._newcomers.discard(address)
         free = self._around.runs and address not in self._taken()
-        if fits and free and len(self.workers) < limit:
+        if fits and free and is_wanted:
             return [self._start_worker(address), *self._look_on()]
         if not fits and not asked_again:
             self._unfit.add(address)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from psplatform.core.coordination.ending import Phase
 from psplatform.core.plan import Plan
 from psplatform.core.protocol.effects import Evaluate, Finish, Redirect, SaveModel
-from psplatform.core.protocol.messages import Join, Leave, Moved
+from psplatform.core.protocol.messages import SLOTS_TAKEN, Join, Leave, Moved
 from psplatform.core.protocol.names import Role, actor_name
 from psplatform.core.supervision.decisions import (
     EVALUATOR,
@@ -264,7 +264,11 @@ class VirtualWorkerPool:
         def take(event: Any) -> None:
             now, workers = self._engine.agenda.now, self._supervisor.workers
             if isinstance(event, Join) and event.member not in workers.keys() | self._let_go:
-                # A coordinator before has let go of it since this one last heard of it.
+                # A coordinator before has let go of it since this one last heard of it, or has started it.
+                if not self._supervisor.has_room:
+                    self._let_go.add(event.member)
+                    self._run.workers.leave(event.member, SLOTS_TAKEN)
+                    return
                 self._supervisor.adopt({event.member: self._engine.processes.of(event.member)}, None, now)
                 self._supervisor.hears(event.member, now)
             elif isinstance(event, Leave):
