@@ -17,6 +17,8 @@ import torch
 from psplatform.core.protocol.effects import Gather, Load, Send, Skip
 from psplatform.core.protocol.messages import (
     STATE,
+    Applied,
+    Commit,
     Contribution,
     Exclude,
     Include,
@@ -87,6 +89,24 @@ def test_a_copy_that_has_failed_refuses_whatever_it_is_told(make: Make, jump: Ju
 
     jump(fail())
     assert [str(one) for one in told] == ["no room for that"]
+
+
+@pytest.mark.parametrize("is_within", [True, False])
+def test_what_a_server_applies_at_once_is_its_answer(make: Make, jump: Jump, is_within: bool) -> None:
+    """Repeated, for an answer may be lost, and as it is within a process."""
+
+    async def commit() -> list[Any]:
+        server = make()
+        messages = (Commit(1, 1, 1, 1, (), 1.0),)
+        said = messages if is_within else encode(messages)
+        return [server.take("coordinator-1", said) for _ in range(2)]
+
+    first, again = jump(commit())
+    assert isinstance(first, tuple if is_within else bytes)
+    answer = first if is_within else decode(first)
+    assert [type(one) for one in answer] == [Applied]
+    assert (answer[0].position, answer[0].version) == (1, 1)
+    assert set(again if is_within else decode(again)) == set(answer)
 
 
 def test_a_replica_lets_go_of_what_no_step_after_a_transfer_refers_to(

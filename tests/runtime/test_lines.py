@@ -15,7 +15,8 @@ from psplatform.core.protocol.wire import decode, encode
 from psplatform.errors import ProtocolError
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import OK, DirectCalls, Peer
-from psplatform.runtime.comms.lines import _MOST_WAITING, CoordinatorLine, Line
+from psplatform.runtime.comms.coordinator_line import CoordinatorLine
+from psplatform.runtime.comms.lines import _MOST_WAITING, Line
 from psplatform.runtime.timeouts import TIMEOUTS
 
 Jump = Callable[[Any], Any]

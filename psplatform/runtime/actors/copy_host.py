@@ -42,7 +42,8 @@ from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.bulk import Outgoing
 from psplatform.runtime.comms.calls import Peer, PeerLost
-from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
+from psplatform.runtime.comms.coordinator_line import CoordinatorLine
+from psplatform.runtime.comms.lines import Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.dataplane.carriers import REPLICA_PLACES
 from psplatform.runtime.dataplane.gradients.packing import unpacked
@@ -159,27 +160,33 @@ class CopyHost(Listening):
 
     # --- what peers call ---
 
-    def take(self, sender: str, said: Said) -> bool:
-        """Take messages of the coordinator.
+    def take(self, sender: str, said: Said) -> bool | Said:
+        """Take messages of the coordinator; return what has been applied at once, or that they were heard.
 
         Raises
         ------
         ClusterError
             If the node has failed, at that or before: then the coordinator gives this copy up.
         """
-        for message in messages_of(said):
-            if isinstance(message, ActorAt):
-                self._node.state.carrier.know(message.name, Peer(message.address, message.key))
-            elif isinstance(message, CoordinatorAt):
-                if not self._closed and self._coordinator.turn_to(message) and self._retirement.has_begun:
-                    self._background.do(self._say_retiring())
-            else:
-                self._node.feed(message)
-                if isinstance(message, Exclude):
-                    self._let_go(message.replica)
+        with self._coordinator.answering(sender, said) as answers:
+            for message in messages_of(said):
+                self._hear(message)
         if (failure := self._node.failure) is not None:
             raise ClusterError(f"{self._name} has failed ({type(failure).__name__}: {failure})") from failure
-        return True
+        if not answers:
+            return True
+        return encode(tuple(answers)) if isinstance(said, bytes) else tuple(answers)
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, ActorAt):
+            self._node.state.carrier.know(message.name, Peer(message.address, message.key))
+        elif isinstance(message, CoordinatorAt):
+            if not self._closed and self._coordinator.turn_to(message) and self._retirement.has_begun:
+                self._background.do(self._say_retiring())
+        else:
+            self._node.feed(message)
+            if isinstance(message, Exclude):
+                self._let_go(message.replica)
 
     def _let_go(self, replica: str) -> None:
         server = self._node.server

@@ -25,7 +25,8 @@ from psplatform.runtime.actors.retirement import before_the_end, begin_to_forget
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer
-from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
+from psplatform.runtime.comms.coordinator_line import CoordinatorLine
+from psplatform.runtime.comms.lines import Line, Said, messages_of
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.transports import TRANSPORTS

@@ -16,8 +16,8 @@ from psplatform.runtime.timeouts import TIMEOUTS
 
 Answer = TypeVar("Answer")
 
-Reply = bool | bytes | asyncio.Future[bool | bytes]
-"""What is said to a sender of messages, encoded, or whether it belongs to the run; now, or when it is known."""
+Reply = bool | Said | asyncio.Future[bool | bytes]
+"""What is said to a sender of messages, or whether it belongs to the run; now, or when it is known."""
 
 
 class Listening(Locatable):
@@ -35,7 +35,7 @@ class Listening(Locatable):
         """Take messages; return what is answered."""
         raise NotImplementedError
 
-    async def deliver(self, sender: str, said: Said) -> bool | bytes:
+    async def deliver(self, sender: str, said: Said) -> bool | Said:
         """Do what `take` does."""
         answer = self.take(sender, said)
         return await answer if isinstance(answer, asyncio.Future) else answer

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from psplatform.core.protocol.messages import Beat
-from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import (
@@ -239,7 +238,7 @@ class Line:
     def _limit_s(self) -> float:
         return min(TIMEOUTS.delivery_s, self._patience_s)
 
-    def _on_answered(self, answer: bool | bytes) -> None:
+    def _on_answered(self, answer: bool | Said) -> None:
         self._begun = None
         try:
             self._acknowledge(answer)
@@ -306,10 +305,10 @@ class Line:
                     await self._again.wait()
             pause_s = min(TIMEOUTS.longest_retry_s, 2 * pause_s)
 
-    def _acknowledge(self, answer: bool | bytes) -> None:
+    def _acknowledge(self, answer: bool | Said) -> None:
         if not answer:
             self._on_refused()
-        for message in decode(answer) if isinstance(answer, bytes) else ():
+        for message in () if isinstance(answer, bool) else messages_of(answer):
             self._on_answer(message)
 
     async def _call(self, batch: tuple[Any, ...]) -> bool | bytes:
@@ -320,55 +319,3 @@ class Line:
         finally:
             self._calling = None
         return answer
-
-
-class CoordinatorLine:
-    """The way of one actor to its run's coordinator: to that of the highest term that it has heard of.
-
-    Attributes
-    ----------
-    peer, term
-        Where that is, and its term; zero until one has taken over.
-    """
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer, self.term = peer, 0
-        self._line: Line | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything can be said to it."""
-        return self._line is not None
-
-    def open(self, line: Line) -> None:
-        """Speak to it by `line`, which leads to `peer`, from now on."""
-        self._line = line
-
-    def turn_to(self, coordinator: CoordinatorAt) -> bool:
-        """Speak to one that has taken over, unless it is an older one; return whether it is not."""
-        if coordinator.term <= self.term:
-            return False
-        self.term, self.peer = coordinator.term, Peer(coordinator.address, coordinator.key)
-        if self._line is not None:
-            self._line.retarget(self.peer)
-        return True
-
-    def send(self, message: Any) -> None:
-        """Send it a message; nothing as long as the line is not open."""
-        if self._line is not None:
-            self._line.send(message)
-
-    async def tell(self, connect: Connect, method: str, *arguments: Any, deadline_s: float) -> None:
-        """Call a method of it, not by the line, if it is there: its successor finds out by itself."""
-        with contextlib.suppress(PeerLost):
-            await call(connect, self.peer, method, *arguments, deadline_s=deadline_s)
-
-    async def flush(self, limit_s: float) -> None:
-        """Wait until everything sent is delivered, for at most `limit_s`."""
-        if self._line is not None:
-            await self._line.flush(limit_s)
-
-    def close(self) -> None:
-        """Send nothing any more."""
-        if self._line is not None:
-            self._line.close()

@@ -66,6 +66,7 @@ class ShardActor:
             patience_s=host.program.server_lease_s,
             on_lost=on_lost,
             on_refused=host.on_refused,
+            on_answer=host.feed,
             beat_s=host.program.server_lease_s / 4,
         )
         self._watching = background.keep(partial(watch, host.connect, self.peer, on_lost, process))

@@ -29,8 +29,9 @@ from psplatform.runtime.actors.worker.exchange import Workbench, WorkerExchange
 from psplatform.runtime.comms.answering import Listening
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.comms.coordinator_line import CoordinatorLine
 from psplatform.runtime.comms.interfaces import counter_of
-from psplatform.runtime.comms.lines import CoordinatorLine, Line, Said, messages_of
+from psplatform.runtime.comms.lines import Line, Said, messages_of
 from psplatform.runtime.comms.processes import process_at
 from psplatform.runtime.comms.timers import LoopTimers
 from psplatform.runtime.dataplane.pulls.content import Answer
