@@ -281,6 +281,11 @@ class Shard:
         """The newest parameters and buffers, staged or published: what `state` returns without the optimiser's."""
         return self._back if self.staged else self._front
 
+    @property
+    def reach(self) -> float | None:
+        """A norm that the newest parameters do not exceed; ``None`` while none is known."""
+        return self._step_norm.reach
+
     def before_next_step(self, call: Callable[[], None]) -> None:
         """Have `call` called once, before anything of what `state` returns now is written to."""
         self._before_step = call
@@ -316,12 +321,15 @@ class Shard:
         *,
         version: int,
         commits: int,
+        reach: float | None = None,
         whole: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Take over what `state` returned elsewhere after so many commits; a staged step is given up.
 
         Parameters
         ----------
+        reach
+            A norm that the parameters do not exceed; ``None`` where none is known: then it is measured.
         whole
             Tells, after the state was read, whether it is still what it was before.  If not, the front copy stays as
             it was, `restore` returns false, and must be called with another state before anything else is.
@@ -341,7 +349,7 @@ class Shard:
         def load(share: Share, squares: list[float]) -> None:
             for number, piece in share:
                 name, vector = names[number], part_of(checked[names[number]], piece)
-                if name in self._parameters:
+                if name in self._parameters and reach is None:
                     squares.append(copy_and_measure(vector, part_of(self._back[name], piece)))
                 else:
                     part_of(slots[name] if name in slots else self._back[name], piece).copy_(vector)
@@ -353,7 +361,8 @@ class Shard:
             return False
         self._front, self._back = self._back, self._front
         self._gathering.forget()
-        self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
+        measured = math.sqrt(sum(itertools.chain.from_iterable(found)))
+        self._step_norm.forget(measured if reach is None else reach)
         self.version, self.commits, self.staged = version, commits, False
         return True
 

@@ -126,6 +126,11 @@ class StepNorm:
         self._unknown = 0
         self._measures: list[Measure] = []
 
+    @property
+    def reach(self) -> float | None:
+        """A norm that the newest parameters do not exceed; ``None`` while none is known."""
+        return None if math.isnan(self._reach) else self._reach
+
     def forget(self, reach: float = math.nan) -> None:
         """Account for a change of the parameters that was no measured step, of a norm up to `reach`."""
         self._reach = self._reached = reach

@@ -31,7 +31,7 @@ def sent(one: Any) -> Any:
     "parcel",
     [
         Parcel(PLAIN, 2, ("weight", "bias"), ROOM, (), {"w0": SLAB, "w1": ROOM}),
-        Parcel(PLAIN, 2, ("weight", "bias"), ROOM, (), {"w0": SLAB}, Place(SLAB, 4096)),
+        Parcel(PLAIN, 2, ("weight", "bias"), ROOM, (), {"w0": SLAB}, Place(SLAB, 4096), 2.5),
         Parcel(FULL, 0, (), None, (), {}),
     ],
     ids=["where it lies", "in place", "named gradients"],

@@ -363,6 +363,31 @@ def test_what_is_written_over_is_named_before_it_is(staged: bool, by: str) -> No
     assert not all(torch.equal(vector, newest[key]) for key, vector in expected.items())
 
 
+@pytest.mark.parametrize("spec", [one for one in OPTIMIZERS if isinstance(one, SGD)], ids=repr)
+def test_the_norm_of_a_restored_state_may_be_said_instead_of_measured(
+    spec: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard whose steps are rounded knows it.  From then on steps are measured, and never taken for too short."""
+    server, replica = (shard_of(spec, random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    assert server.reach is None
+    for seed in range(12):
+        server.gather([random_vectors(LAYOUT, seed)])
+        server.stage(rate=1.0, measure=True)
+        server.publish(server.version + 1)
+    assert server.reach is not None
+    assert server.reach >= norm(float((vector.double() ** 2).sum()) for vector in parameters_of(server))
+    monkeypatch.setattr(shard_module, "copy_and_measure", lambda *_: pytest.fail("measured all the same"))
+    replica.restore(server.state(), version=server.version, commits=server.commits, reach=server.reach)
+    assert replica.reach == server.reach
+    replica.gather([random_vectors(LAYOUT, 77)])
+    said = replica.stage(rate=1.0, measure=True)
+    assert replica.displacement_norm() <= said <= replica.displacement_norm() * (1 + PRECISION)
+
+
+def parameters_of(shard: Shard) -> list[Tensor]:
+    return [vector for key, vector in shard.newest.items() if key.startswith("parameter")]
+
+
 def test_a_state_that_is_written_to_while_it_is_read_changes_nothing_that_is_shown() -> None:
     shard, other = (shard_of(OPTIMIZERS[1], random_vectors(LAYOUT, seed)) for seed in (98, 99))
     step(other)

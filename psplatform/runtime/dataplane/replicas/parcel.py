@@ -19,8 +19,9 @@ class Parcel:
 
     Attributes
     ----------
-    commits
-        Steps of the optimiser that a whole state has seen.
+    commits, reach
+        Steps of the optimiser that a whole state has seen, and a norm that its parameters do not exceed; ``None``
+        where none is known.
     outbox
         Where the arrays lie, or ``None`` where they are in `arrays`.
     keys
@@ -38,6 +39,7 @@ class Parcel:
     arrays: tuple[NDArray[Any], ...]
     slabs: Mapping[str, SegmentName]
     in_place: Place | None = None
+    reach: float | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the transfer as the protocol has it, and names as what is in them: far quicker than field by field."""
@@ -45,18 +47,21 @@ class Parcel:
         outbox = (self.outbox.path, self.outbox.mark) if self.outbox is not None else None
         place = self.in_place
         in_place = (place.segment.path, place.segment.mark, place.at) if place is not None else None
-        return _parcel_of, (encode(self.transfer), self.commits, self.keys, outbox, self.arrays, slabs, in_place)
+        state = self.commits, self.reach
+        return _parcel_of, (encode(self.transfer), state, self.keys, self.arrays, outbox, in_place, slabs)
 
 
 def _parcel_of(
     transfer: bytes,
-    commits: int,
+    state: tuple[int, float | None],
     keys: tuple[str, ...],
-    outbox: tuple[str, int] | None,
     arrays: tuple[NDArray[Any], ...],
-    slabs: dict[str, tuple[str, int]],
+    outbox: tuple[str, int] | None,
     in_place: tuple[str, int, int] | None,
+    slabs: dict[str, tuple[str, int]],
 ) -> Parcel:
+    commits, reach = state
+    lies_in = SegmentName(*outbox) if outbox else None
     names = {member: SegmentName(*name) for member, name in slabs.items()}
     place = Place(SegmentName(*in_place[:2]), in_place[2]) if in_place else None
-    return Parcel(decode(transfer), commits, keys, SegmentName(*outbox) if outbox else None, arrays, names, place)
+    return Parcel(decode(transfer), commits, keys, lies_in, arrays, names, place, reach)

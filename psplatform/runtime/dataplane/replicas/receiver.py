@@ -115,7 +115,8 @@ class Receiver:
 
     def _restore(self, kept: _Kept, begin_writing: Callable[[], None]) -> None:
         transfer = kept.parcel.transfer
-        restore = partial(self._shard.restore, version=transfer.version, commits=kept.parcel.commits)
+        commits, reach = kept.parcel.commits, kept.parcel.reach
+        restore = partial(self._shard.restore, version=transfer.version, commits=commits, reach=reach)
         begin_writing()
         if kept.outbox is None:
             restore(kept.vectors)

@@ -111,8 +111,8 @@ class ProcessCarrier:
         self._sources[effect.replica] = outbox
         size_bytes = bytes_in(vectors)
         arrays = () if outbox.name is not None else tuple(outbox.arrays(tuple(vectors)))
-        parcel = Parcel(effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays, {}, in_place)
-        self._captured[effect.replica] = parcel
+        state = effect.transfer, self._shard.commits, tuple(vectors), outbox.name, arrays
+        self._captured[effect.replica] = Parcel(*state, {}, in_place, self._shard.reach)
         return size_bytes
 
     def _capture_in_place(self, effect: Transmit, outbox: Outbox, vectors: Mapping[str, Tensor]) -> Place | None:
