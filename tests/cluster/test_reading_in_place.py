@@ -72,4 +72,4 @@ def test_states_are_read_in_place_and_arrive_as_they_were_captured(
         assert run.wait(LIMIT_S)["updates"] == 200
     assert seen["wrong"] == seen["copied at once"] == 0
     assert seen["loaded"] >= 20
-    assert seen["in place"] >= seen["loaded"]
+    assert seen["in place"] >= 20

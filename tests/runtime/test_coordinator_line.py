@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from psplatform.core.protocol.messages import Applied, InSync
+from psplatform.core.protocol.messages import Applied, Beat, InSync
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.core.protocol.wire import encode
 from psplatform.runtime.comms.calls import Peer
@@ -15,6 +15,7 @@ from psplatform.runtime.comms.coordinator_line import CoordinatorLine
 from psplatform.runtime.comms.lines import Line
 
 OTHER = InSync(0, 1, "replica-0-0", 1)
+BEAT = Beat("server-0", 1.0)
 
 
 def applied(position: int) -> Applied:
@@ -98,9 +99,32 @@ def test_what_is_said_again_is_answered_again(actor: AnActor, said: Any) -> None
     """The answer was lost; what was done then is not done again, and may have nothing to say."""
     assert actor.hear(said, applied(1)) == [applied(1)]
     assert actor.hear(said) == [applied(1)]
-    assert actor.hear(said, applied(1)) == [applied(1), applied(1)]
+    assert actor.hear(said, applied(1)) == [applied(1)], "once, as it says it again as well"
     actor.coordinator.send(OTHER)
-    assert actor.line.sent == [applied(1), applied(1), OTHER]
+    assert actor.line.sent == [applied(1), OTHER]
+
+
+def test_a_delivery_that_comes_late_once_more_changes_nothing(actor: AnActor) -> None:
+    for number in (1, 2):
+        actor.hear(b"%d" % number, applied(number))
+    assert actor.hear(b"1") == [applied(1)]
+    assert actor.hear(b"2") == [applied(2)]
+    actor.hear(b"1")
+    actor.coordinator.send(OTHER)
+    assert actor.line.sent == [applied(2), OTHER]
+
+
+def test_a_sign_of_life_repeats_nothing(actor: AnActor) -> None:
+    actor.hear(b"1", applied(1))
+    actor.coordinator.send(BEAT)
+    assert actor.line.sent == [BEAT]
+
+
+def test_no_more_than_a_few_answers_are_kept(actor: AnActor) -> None:
+    for number in range(100):
+        actor.hear(b"%d" % number, applied(number))
+    assert len(actor.coordinator._answered) == 8
+    assert actor.hear(b"99") == [applied(99)]
 
 
 def test_a_successor_hears_what_the_one_before_may_not_have_heard(actor: AnActor) -> None:

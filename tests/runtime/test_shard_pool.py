@@ -10,11 +10,13 @@ from typing import Any, cast
 import pytest
 
 from psplatform.core.protocol.events import CopyAwake, CopyLost, NoCopy
-from psplatform.core.protocol.messages import Promote
+from psplatform.core.protocol.messages import Applied, Exclude, Promote
 from psplatform.core.protocol.place_messages import CoordinatorAt
+from psplatform.core.protocol.wire import encode
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Peer, PeerLost
+from psplatform.runtime.pools.shard_actor import ShardActor
 from psplatform.runtime.pools.shard_pool import DaskShardPool
 from psplatform.runtime.timeouts import TIMEOUTS
 
@@ -274,3 +276,23 @@ def test_where_a_process_is_made_of_a_stored_copy_no_gradient_worker_goes(
         assert (seen, fed) == ([{places[0]}] * 3, [CopyAwake])
     else:
         assert (seen, fed) == ([{places[0]}, {places[1]}, set()], [CopyLost])
+
+
+def test_what_a_copy_answers_is_heard_and_is_a_sign_of_life(network: Network, jump: Jump) -> None:
+    """Told too late how long a lost server was silent, a run would take its end for later than it was."""
+    confirmed = Applied(0, 1, 1, 1, ())
+
+    async def answer() -> tuple[list[Any], float]:
+        host, watching = Host(network(lambda method, *what: encode((confirmed,)))), Background()
+        actor = ShardActor("server-0", 0, Peer("tcp://10.0.0.1:1", "key"))
+        actor.begin(cast(Any, host), watching, pytest.fail)
+        watching.close()
+        await asyncio.sleep(1.0)
+        actor.tell(Exclude(2, 1, "replica-0-0"))
+        await asyncio.sleep(0.5)
+        actor.close()
+        return host.fed, actor.silence_s
+
+    fed, silence_s = jump(answer())
+    assert fed == [confirmed]
+    assert silence_s <= 0.5

@@ -102,7 +102,7 @@ class WorkerSupervisor:
 
     @property
     def has_room(self) -> bool:
-        """Whether there may be another gradient worker, one that comes later."""
+        """Whether the job allows one more gradient worker."""
         return self._rules.most is None or len(self.workers) < self._rules.most
 
     def begin(self, placement: Placement) -> list[Decision]:

@@ -162,7 +162,7 @@ class VirtualWorkerPool:
             replace_after_s=run.supervision.look_s,
         )
         self._supervisor = WorkerSupervisor(rules, self._around, self.unavailable)
-        self._let_go: set[str] = set()
+        self._let_go, self._refused = set[str](), set[str]()
         self._orders: list[Evaluate | SaveModel] = []
         self._execute_by_kind: dict[type[Decision], Callable[[Any], object]] = {
             StartWorker: self._start_worker,
@@ -264,10 +264,10 @@ class VirtualWorkerPool:
         def take(event: Any) -> None:
             now, workers = self._engine.agenda.now, self._supervisor.workers
             if isinstance(event, Join) and event.member not in workers.keys() | self._let_go:
-                # A coordinator before has let go of it since this one last heard of it, or has started it.
-                if not self._supervisor.has_room:
-                    self._let_go.add(event.member)
-                    self._run.workers.leave(event.member, SLOTS_TAKEN)
+                # One that a coordinator before has started since, or let go: where processes are real, it is refused.
+                if event.member in self._refused or not self._supervisor.has_room:
+                    self._refused.add(event.member)
+                    self._engine.processes.do(event.member, self._run.workers.leave, event.member, SLOTS_TAKEN)
                     return
                 self._supervisor.adopt({event.member: self._engine.processes.of(event.member)}, None, now)
                 self._supervisor.hears(event.member, now)

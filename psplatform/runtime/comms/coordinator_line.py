@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from psplatform.core.protocol.messages import Applied
+from psplatform.core.protocol.messages import Applied, Beat
 from psplatform.core.protocol.place_messages import CoordinatorAt
 from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line, Said
+
+_MOST_KEPT: Final = 8
+"""Deliveries whose answers are kept, the last of which may be repeated, and an earlier one come late."""
 
 
 class CoordinatorLine:
@@ -24,10 +27,11 @@ class CoordinatorLine:
     def __init__(self, peer: Peer) -> None:
         self.peer, self.term = peer, 0
         self._line: Line | None = None
-        # What is being answered; and what was answered last, to whom and what that one had said.
+        # What is being answered; what the last deliveries were answered with; and of that, what may not be heard yet.
         self._answers: list[Any] | None = None
-        self._answered: tuple[Any, ...] = ()
-        self._answered_to: tuple[str, Said] = "", b""
+        self._answered: dict[tuple[str, Said], list[Any]] = {}
+        self._sender = ""
+        self._unheard: list[Any] = []
 
     @property
     def is_open(self) -> bool:
@@ -50,38 +54,51 @@ class CoordinatorLine:
 
     @contextlib.contextmanager
     def answering(self, sender: str, said: Said) -> Iterator[list[Any]]:
-        """Collect what can be said with the acknowledgment of what `sender` has said, instead of sending it.
+        """Collect what can be said with the acknowledgment of a delivery, instead of sending it.
 
-        A coordinator says something else only when it has heard that, and the same again until it has.  Before whatever
-        it, or its successor, is sent meanwhile, the answer is repeated: nothing overtakes it, and it is not lost.
+        A coordinator repeats a delivery until it is answered, and is answered the same again; its next delivery shows
+        that it has got the answer.  Until then the answer comes once more before whatever is sent, to its successor,
+        too, so that nothing overtakes it.
+
+        Parameters
+        ----------
+        sender, said
+            The coordinator's name, and what it has delivered.
         """
-        known, heard = self._answered_to
-        self._answers = list(self._answered) if (sender, said) == (known, heard) else []
-        if sender == known:
-            self._answered = ()
+        before = self._answered.get((sender, said))
+        if before is None and sender == self._sender:
+            self._unheard = []
+        self._answers = list(before or ())
         try:
             yield self._answers
         finally:
-            self._answered, self._answered_to = (*self._answered, *self._answers), (sender, said)
-            self._answers = None
+            answers, self._answers = self._answers, None
+            if answers and before is None:
+                self._answered[sender, said] = list(answers)
+                self._sender, self._unheard = sender, [*self._unheard, *answers]
+                while len(self._answered) > _MOST_KEPT:
+                    del self._answered[next(iter(self._answered))]
 
     def send(self, message: Any) -> None:
         """Send it a message; nothing as long as the line is not open."""
         if self._line is None:
             return
         if self._answers is not None and isinstance(message, Applied) and self._line.is_idle:
-            self._answers.append(message)
+            if message not in self._answers:  # it was answered before
+                self._answers.append(message)
             return
-        self._send_answers()
+        if not isinstance(message, Beat):
+            self._send_answers()
         self._line.send(message)
 
     def _send_answers(self) -> None:
-        """Send what was answered, and may not have been heard yet, and what was to be answered now."""
-        answered, self._answered = [*self._answered, *(self._answers or ())], ()
+        """Send what was answered, and may not be heard yet, and what was to be answered now."""
+        answers = [*self._unheard, *(self._answers or ())]
+        self._unheard = []
         if self._answers is not None:
             self._answers.clear()
         if self._line is not None:
-            for message in answered:
+            for message in answers:
                 self._line.send(message)
 
     async def tell(self, connect: Connect, method: str, *arguments: Any, deadline_s: float) -> None:

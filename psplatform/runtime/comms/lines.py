@@ -309,13 +309,16 @@ class Line:
         if not answer:
             self._on_refused()
         for message in () if isinstance(answer, bool) else messages_of(answer):
-            self._on_answer(message)
+            try:
+                self._on_answer(message)
+            except Exception as error:  # noqa: BLE001  it is not the peer's fault
+                self._background.tell_of(error)
 
-    async def _call(self, batch: tuple[Any, ...]) -> bool | bytes:
+    async def _call(self, batch: tuple[Any, ...]) -> bool | Said:
         try:
             async with asyncio.timeout(None) as self._calling:
                 what = "deliver", self._sender, self._as_said(batch)
-                answer: bool | bytes = await call(self._connect, self.peer, *what, deadline_s=self._limit_s)
+                answer: bool | Said = await call(self._connect, self.peer, *what, deadline_s=self._limit_s)
         finally:
             self._calling = None
         return answer

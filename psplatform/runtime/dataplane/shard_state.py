@@ -135,7 +135,7 @@ class SharedShardState:
         self._prepare(initial_role.replicas)
 
     def _prepare(self, replicas: Sequence[str]) -> None:
-        """Prepare for the replicas that the server has from the beginning."""
+        """Prepare for the replicas that the server has from the beginning, or will have once this copy is promoted."""
         if isinstance(self.carrier, ReadInPlace):
             self.carrier.read_in_place(self.content.place_of)
         for replica in replicas:

@@ -53,6 +53,11 @@ class ShardActor:
         """Take a sign of life of it."""
         self._heard_at = asyncio.get_running_loop().time()
 
+    def _hear(self, host: Employer, message: Any) -> None:
+        """Take what it answers."""
+        self.hears()
+        host.feed(message)
+
     def begin(
         self, host: Employer, background: Background, on_lost: Callable[[str], None], process: ProcessId | None = None
     ) -> None:
@@ -66,7 +71,7 @@ class ShardActor:
             patience_s=host.program.server_lease_s,
             on_lost=on_lost,
             on_refused=host.on_refused,
-            on_answer=host.feed,
+            on_answer=partial(self._hear, host),
             beat_s=host.program.server_lease_s / 4,
         )
         self._watching = background.keep(partial(watch, host.connect, self.peer, on_lost, process))
@@ -99,12 +104,12 @@ class ShardActor:
             pass
         else:
             if has_opened:  # where it could not, another could not either
-                self._on_answer(host)
+                self._note_awake(host)
         fleet.release(self.peer)
         if is_silent and await wakes(host.connect, self.peer, "retire"):
-            self._on_answer(host)
+            self._note_awake(host)
 
-    def _on_answer(self, host: Employer) -> None:
+    def _note_awake(self, host: Employer) -> None:
         if host.unavailable.heard(self.name):
             host.on_processes_changed()
 

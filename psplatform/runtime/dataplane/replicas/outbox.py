@@ -91,7 +91,7 @@ class Outbox:
             self._header[_IN_PLACE] = number
 
     def copy_on_write(self, vectors: Mapping[str, Tensor] | None = None) -> None:
-        """Copy what is in place, if it is those vectors: they are about to be written to.  With none, copy anything.
+        """Copy what is in place if it is those vectors, which are about to be written to; without them, whatever it is.
 
         May be called in several threads; each returns when it has been copied.
         """
@@ -218,7 +218,7 @@ class OutboxState:
     number: int
 
     def is_in_place(self) -> bool:
-        """Whether nothing was written yet to where the server shows the parameters."""
+        """Whether nothing was written yet to where the server shows the parameters, and it would copy them before."""
         return int(self.header[_IN_PLACE]) == self.number
 
     def is_copied(self) -> bool:
@@ -269,6 +269,6 @@ class Inbox:
     def forget_removed(self) -> None:
         """Give up what its server has removed: as long as it is mapped here, its memory is not free.
 
-        What was found there stays readable for who has it.
+        What was found there stays readable for its holders.
         """
         self._opened = {name: one for name, one in self._opened.items() if one.segment.exists}

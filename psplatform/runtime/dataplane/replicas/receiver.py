@@ -13,7 +13,7 @@ from torch import Tensor
 
 from psplatform.core.protocol.messages import GRADIENTS, STATE, UPDATE, Transfer
 from psplatform.core.protocol.wire import encode
-from psplatform.errors import InvariantViolation
+from psplatform.errors import ClusterError, InvariantViolation
 from psplatform.runtime.dataplane.replicas.feed_reader import FeedReader
 from psplatform.runtime.dataplane.replicas.outbox import Inbox, OutboxState
 from psplatform.runtime.dataplane.replicas.parcel import Parcel
@@ -30,14 +30,14 @@ class _Kept:
         What was sent, or lies in the outbox.
     in_place
         The parameters where the server shows them, if they are to be read there.
-    outbox
+    state
         Tells which of the two is whole; ``None`` where everything was sent.
     """
 
     parcel: Parcel
     vectors: Mapping[str, Tensor] = field(default_factory=dict)
     in_place: Mapping[str, Tensor] = field(default_factory=dict)
-    outbox: OutboxState | None = None
+    state: OutboxState | None = None
 
 
 class Receiver:
@@ -86,8 +86,8 @@ class Receiver:
 
         Raises
         ------
-        InvariantViolation
-            If the content of this transfer is not kept, or was written over.
+        ClusterError
+            If its server has given the transfer up, and written over what it carries: the replica was excluded.
         """
         if transfer.kind == STATE:
             self._restore(self._kept_for(transfer), begin_writing)
@@ -118,13 +118,13 @@ class Receiver:
         commits, reach = kept.parcel.commits, kept.parcel.reach
         restore = partial(self._shard.restore, version=transfer.version, commits=commits, reach=reach)
         begin_writing()
-        if kept.outbox is None:
+        if kept.state is None:
             restore(kept.vectors)
             return
-        if kept.in_place and restore({**kept.vectors, **kept.in_place}, whole=kept.outbox.is_in_place):
+        if kept.in_place and restore({**kept.vectors, **kept.in_place}, whole=kept.state.is_in_place):
             return
-        if not restore(kept.vectors, whole=kept.outbox.is_copied):
-            raise InvariantViolation(f"what transfer {transfer.number} carries was written over")
+        if not restore(kept.vectors, whole=kept.state.is_copied):
+            raise ClusterError(f"{transfer.server} gave transfer {transfer.number} up while it was read")
 
     def _kept_for(self, transfer: Transfer) -> _Kept:
         kept = self._kept.get(transfer.server)
@@ -138,10 +138,10 @@ class Receiver:
             return _Kept(parcel, dict(zip(parcel.keys, tensors, strict=True)))
         sizes = self._shard.front_sizes() if parcel.transfer.kind == UPDATE else self._shard.state_sizes()
         vectors = self._inbox.vectors(parcel.outbox, sizes)
-        outbox = self._inbox.state(parcel.outbox, parcel.transfer.number)
+        state = self._inbox.state(parcel.outbox, parcel.transfer.number)
         in_place: Mapping[str, Tensor] | None = {}
         if (place := parcel.in_place) is not None:
             in_place = self._inbox.vectors(place.segment, self._shard.front_sizes(), place.at)
-        if vectors is None or outbox is None or in_place is None:
+        if vectors is None or state is None or in_place is None:
             return None
-        return _Kept(parcel, {key: vectors[key] for key in parcel.keys}, in_place, outbox)
+        return _Kept(parcel, {key: vectors[key] for key in parcel.keys}, in_place, state)

@@ -59,7 +59,7 @@ class ProcessCarrier:
         self._unmerged = 0
         # Where the server shows vectors, if it does.  Some replicas cannot see that.
         self._place_of: Callable[[Mapping[str, Tensor]], Place | None] = _nowhere
-        self._elsewhere: set[str] = set()
+        self._cannot_read_in_place: set[str] = set()
         self._captured: dict[str, Parcel] = {}
         self._begun: dict[str, Begun] = {}
         self._tasks: dict[str, Kept] = {}
@@ -117,7 +117,7 @@ class ProcessCarrier:
 
     def _capture_in_place(self, effect: Transmit, outbox: Outbox, vectors: Mapping[str, Tensor]) -> Place | None:
         """Let a replica read the parameters where the server shows them; return the place, or ``None`` if it cannot."""
-        if outbox.name is None or effect.replica in self._elsewhere:
+        if outbox.name is None or effect.replica in self._cannot_read_in_place:
             return None
         parameters = self._shard.newest
         place = self._place_of(parameters)
@@ -158,7 +158,7 @@ class ProcessCarrier:
         self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], answer: bytes | None
     ) -> None:
         if answer is None:
-            self._insist(connect, replica, parcel, feed)
+            self._insist(connect, replica, parcel, feed, sees_it=False)
             return
         del self._begun[replica]
         try:
@@ -166,11 +166,14 @@ class ProcessCarrier:
         except Exception as error:  # noqa: BLE001  as of a task: it is told, and the connection is not to blame
             self._background.tell_of(error)
 
-    def _insist(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+    def _insist(
+        self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], *, sees_it: bool = True
+    ) -> None:
         self._begun.pop(replica, None)
         if self._closed:
             return
-        self._tasks[replica] = self._background.keep(partial(self._send, connect, replica, parcel, feed))
+        send = partial(self._send, connect, replica, parcel, feed, sees_it=sees_it)
+        self._tasks[replica] = self._background.keep(send)
 
     def _end(self, replica: str) -> None:
         task, begun = self._tasks.pop(replica, None), self._begun.pop(replica, None)
@@ -179,26 +182,34 @@ class ProcessCarrier:
         if begun is not None:
             begun.give_up()
 
-    async def _send(self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None]) -> None:
+    async def _send(
+        self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], *, sees_it: bool
+    ) -> None:
         # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
         while True:
+            if not sees_it:
+                parcel = await self._without_what_it_cannot_see(replica, parcel)
             peer = self._peers.get(replica)
             try:
                 what = "transfer", parcel
                 answer = await call_with_arrays(connect, peer, *what, deadline_s=TIMEOUTS.transfer_s) if peer else b""
             except PeerLost:
                 answer = b""
-            if answer is None and parcel.in_place is not None:
-                self._elsewhere.add(replica)
-                await asyncio.get_running_loop().run_in_executor(None, self._sources[replica].copy_on_write)
-                parcel = replace(parcel, in_place=None)
-            elif answer is None:
-                parcel = replace(parcel, outbox=None, arrays=tuple(self._sources[replica].arrays(parcel.keys)))
-            elif answer:
+            if answer:
                 feed(self._arrived(replica, parcel, answer))
                 return
-            else:
+            sees_it = answer is not None
+            if sees_it:
                 await asyncio.sleep(TIMEOUTS.transfer_retry_s)
+
+    async def _without_what_it_cannot_see(self, replica: str, parcel: Parcel) -> Parcel:
+        """Return a parcel whose parameters lie in the outbox, too, or else all of which is sent."""
+        source = self._sources[replica]
+        if parcel.in_place is None:
+            return replace(parcel, outbox=None, arrays=tuple(source.arrays(parcel.keys)))
+        self._cannot_read_in_place.add(replica)
+        await asyncio.get_running_loop().run_in_executor(None, source.copy_on_write)
+        return replace(parcel, in_place=None)
 
     def _arrived(self, replica: str, parcel: Parcel, answer: bytes) -> Any:
         """Return the answer to a transfer; what the replica has loaded is used again."""
@@ -243,7 +254,7 @@ class ProcessCarrier:
         self._end(replica)
         self._replicas.discard(replica)
         self._rooms.abandon(replica)
-        self._elsewhere.discard(replica)
+        self._cannot_read_in_place.discard(replica)
         for kept in (self._captured, self._sources, self._unused):
             kept.pop(replica, None)
         outbox = self._outboxes.pop(replica, None)
