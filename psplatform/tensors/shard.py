@@ -361,8 +361,10 @@ class Shard:
             return False
         self._front, self._back = self._back, self._front
         self._gathering.forget()
-        measured = math.sqrt(sum(itertools.chain.from_iterable(found)))
-        self._step_norm.forget(measured if reach is None else reach)
+        if reach is None:
+            self._step_norm.forget(math.sqrt(sum(itertools.chain.from_iterable(found))))
+        else:
+            self._step_norm.forget(reach, measured=False)
         self.version, self.commits, self.staged = version, commits, False
         return True
 

@@ -131,9 +131,15 @@ class StepNorm:
         """A norm that the newest parameters do not exceed; ``None`` while none is known."""
         return None if math.isnan(self._reach) else self._reach
 
-    def forget(self, reach: float = math.nan) -> None:
-        """Account for a change of the parameters that was no measured step, of a norm up to `reach`."""
-        self._reach = self._reached = reach
+    def forget(self, reach: float = math.nan, *, measured: bool = True) -> None:
+        """Account for a change of the parameters that was no measured step, of a norm up to `reach`.
+
+        Parameters
+        ----------
+        measured
+            Whether that is about their norm.  Else it may be far above, and is measured as soon as that matters.
+        """
+        self._reach, self._reached = reach, reach if measured else 0.0
         self._unknown = _UNKNOWN_STEPS
 
     def begin(self, threads: int = 1) -> list[Measure]:

@@ -18,6 +18,7 @@ from psplatform.core.protocol.messages import STATE, Transfer
 from psplatform.runtime.dataplane.replicas.outbox import Outbox
 from psplatform.runtime.dataplane.replicas.receiver import Receiver
 from psplatform.runtime.dataplane.replicas.transfers import ProcessCarrier
+from psplatform.tensors import shard as shard_module
 
 LIMIT_S = 180.0
 
@@ -28,7 +29,7 @@ def test_states_are_read_in_place_and_arrive_as_they_were_captured(
     captured: dict[tuple[str, int], Mapping[str, torch.Tensor]] = {}
     seen: Counter[str] = Counter()
     capture, load = ProcessCarrier.capture, Receiver.load
-    in_place, copy = Outbox.capture_in_place, Outbox.capture
+    in_place, copy, measure = Outbox.capture_in_place, Outbox.capture, shard_module.copy_and_measure
 
     def note_capture(carrier: ProcessCarrier, effect: Transmit) -> int:
         if effect.transfer.kind == STATE:
@@ -46,6 +47,10 @@ def test_states_are_read_in_place_and_arrive_as_they_were_captured(
             seen["loaded" if same else "wrong"] += 1
         return loaded
 
+    def note_measured(*arguments: Any) -> float:
+        seen["measured"] += 1
+        return measure(*arguments)
+
     def note_in_place(*arguments: Any) -> None:
         seen["in place"] += 1
         in_place(*arguments)
@@ -54,6 +59,7 @@ def test_states_are_read_in_place_and_arrive_as_they_were_captured(
         seen["copied at once"] += 1
         return copy(*arguments)
 
+    monkeypatch.setattr(shard_module, "copy_and_measure", note_measured)
     monkeypatch.setattr(ProcessCarrier, "capture", note_capture)
     monkeypatch.setattr(Receiver, "load", compare)
     monkeypatch.setattr(Outbox, "capture_in_place", note_in_place)
@@ -73,3 +79,4 @@ def test_states_are_read_in_place_and_arrive_as_they_were_captured(
     assert seen["wrong"] == seen["copied at once"] == 0
     assert seen["loaded"] >= 20
     assert seen["in place"] >= 20
+    assert seen["measured"] * 2 < seen["loaded"], "servers soon know how long their parameters are, and say so"

@@ -94,8 +94,8 @@ def test_what_is_sent_meanwhile_takes_along_what_was_to_be_answered(actor: AnAct
     assert actor.line.sent == [applied(1), OTHER]
 
 
-@pytest.mark.parametrize("said", [b"1", (applied(7),), encode((applied(7),))])
-def test_what_is_said_again_is_answered_again(actor: AnActor, said: Any) -> None:
+@pytest.mark.parametrize("said", [b"1", encode((applied(7),))])
+def test_what_is_said_again_is_answered_again(actor: AnActor, said: bytes) -> None:
     """The answer was lost; what was done then is not done again, and may have nothing to say."""
     assert actor.hear(said, applied(1)) == [applied(1)]
     assert actor.hear(said) == [applied(1)]
@@ -112,6 +112,31 @@ def test_a_delivery_that_comes_late_once_more_changes_nothing(actor: AnActor) ->
     actor.hear(b"1")
     actor.coordinator.send(OTHER)
     assert actor.line.sent == [applied(2), OTHER]
+
+
+def test_one_that_was_not_answered_changes_nothing_either_when_it_comes_late(actor: AnActor) -> None:
+    actor.hear(b"1")
+    actor.hear(b"2", applied(1))
+    assert actor.hear(b"1") == []
+    actor.coordinator.send(OTHER)
+    assert actor.line.sent == [applied(1), OTHER]
+
+
+def test_what_is_applied_when_something_is_said_again_is_answered_as_well(actor: AnActor) -> None:
+    actor.hear(b"1", applied(1))
+    assert actor.hear(b"1", applied(1), applied(2)) == [applied(1), applied(2)]
+    assert actor.hear(b"1") == [applied(1), applied(2)]
+    actor.coordinator.send(OTHER)
+    assert actor.line.sent == [applied(1), applied(2), OTHER]
+
+
+def test_within_a_process_an_answer_is_heard_at_once(actor: AnActor) -> None:
+    """Messages need not be hashable there, and nothing is repeated."""
+    said = (applied(7), {"a": "dictionary"})
+    for _ in range(2):
+        assert actor.hear(said, applied(1)) == [applied(1)]
+    actor.coordinator.send(OTHER)
+    assert actor.line.sent == [OTHER]
 
 
 def test_a_sign_of_life_repeats_nothing(actor: AnActor) -> None:

@@ -363,25 +363,50 @@ def test_what_is_written_over_is_named_before_it_is(staged: bool, by: str) -> No
     assert not all(torch.equal(vector, newest[key]) for key, vector in expected.items())
 
 
+@pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("spec", [one for one in OPTIMIZERS if isinstance(one, SGD)], ids=repr)
 def test_the_norm_of_a_restored_state_may_be_said_instead_of_measured(
-    spec: Optimizer, monkeypatch: pytest.MonkeyPatch
+    spec: Optimizer, published: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard whose steps are rounded knows it.  From then on steps are measured, and never taken for too short."""
     server, replica = (shard_of(spec, random_vectors(LAYOUT, seed)) for seed in (98, 99))
     assert server.reach is None
     for seed in range(12):
+        if server.staged:
+            server.publish(server.version + 1)
         server.gather([random_vectors(LAYOUT, seed)])
         server.stage(rate=1.0, measure=True)
+    if published:
         server.publish(server.version + 1)
-    assert server.reach is not None
-    assert server.reach >= norm(float((vector.double() ** 2).sum()) for vector in parameters_of(server))
+    reach = server.reach
+    assert reach is not None
+    assert reach >= norm(float((vector.double() ** 2).sum()) for vector in parameters_of(server))
     monkeypatch.setattr(shard_module, "copy_and_measure", lambda *_: pytest.fail("measured all the same"))
-    replica.restore(server.state(), version=server.version, commits=server.commits, reach=server.reach)
-    assert replica.reach == server.reach
+    state = {"version": 20, "commits": server.commits, "reach": reach}
+    for whole in (False, True):
+        assert replica.restore(server.state(), **state, whole=lambda whole=whole: whole) is whole
+    assert replica.reach == reach
     replica.gather([random_vectors(LAYOUT, 77)])
     said = replica.stage(rate=1.0, measure=True)
     assert replica.displacement_norm() <= said <= replica.displacement_norm() * (1 + PRECISION)
+
+
+def test_a_norm_that_was_said_is_measured_as_soon_as_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be far above the truth: then every step would have to be measured exactly."""
+    server, replica = (shard_of(PLAIN, random_vectors(LAYOUT, seed)) for seed in (98, 99))
+    step(server)
+    replica.restore(server.state(), version=20, commits=server.commits, reach=1e30)
+    exact = replica.displacement_norm
+    measured: list[float] = []
+    monkeypatch.setattr(replica._step_norm, "_exact", lambda: measured.append(exact()) or measured[-1])
+    for seed in range(10):
+        replica.gather([random_vectors(LAYOUT, seed)])
+        said = replica.stage(rate=1.0, measure=True)
+        assert exact() <= said <= exact() * (1 + PRECISION)
+        replica.publish(replica.version + 1)
+    assert measured == []
+    assert replica.reach is not None
+    assert replica.reach < 1e6
 
 
 def parameters_of(shard: Shard) -> list[Tensor]:

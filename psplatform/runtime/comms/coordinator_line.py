@@ -12,7 +12,7 @@ from psplatform.runtime.comms.calls import Connect, Peer, PeerLost, call
 from psplatform.runtime.comms.lines import Line, Said
 
 _MOST_KEPT: Final = 8
-"""Deliveries whose answers are kept, the last of which may be repeated, and an earlier one come late."""
+"""Deliveries that are remembered with their answers: the last may be repeated, and one before it may come late."""
 
 
 class CoordinatorLine:
@@ -29,7 +29,7 @@ class CoordinatorLine:
         self._line: Line | None = None
         # What is being answered; what the last deliveries were answered with; and of that, what may not be heard yet.
         self._answers: list[Any] | None = None
-        self._answered: dict[tuple[str, Said], list[Any]] = {}
+        self._answered: dict[tuple[str, bytes], list[Any]] = {}
         self._sender = ""
         self._unheard: list[Any] = []
 
@@ -60,12 +60,15 @@ class CoordinatorLine:
         that it has got the answer.  Until then the answer comes once more before whatever is sent, to its successor,
         too, so that nothing overtakes it.
 
+        Within a process no answer is lost.
+
         Parameters
         ----------
         sender, said
             The coordinator's name, and what it has delivered.
         """
-        before = self._answered.get((sender, said))
+        delivery = (sender, said) if isinstance(said, bytes) else None
+        before = self._answered.get(delivery) if delivery is not None else None
         if before is None and sender == self._sender:
             self._unheard = []
         self._answers = list(before or ())
@@ -73,11 +76,16 @@ class CoordinatorLine:
             yield self._answers
         finally:
             answers, self._answers = self._answers, None
-            if answers and before is None:
-                self._answered[sender, said] = list(answers)
-                self._sender, self._unheard = sender, [*self._unheard, *answers]
-                while len(self._answered) > _MOST_KEPT:
-                    del self._answered[next(iter(self._answered))]
+            if delivery is not None:
+                self._remember(delivery, answers, new=answers[len(before or ()) :], again=before is not None)
+
+    def _remember(self, delivery: tuple[str, bytes], answers: list[Any], *, new: list[Any], again: bool) -> None:
+        self._answered[delivery] = list(answers)
+        self._unheard += new
+        if not again:
+            self._sender = delivery[0]
+            while len(self._answered) > _MOST_KEPT:
+                del self._answered[next(iter(self._answered))]
 
     def send(self, message: Any) -> None:
         """Send it a message; nothing as long as the line is not open."""
