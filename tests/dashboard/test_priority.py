@@ -47,7 +47,8 @@ def start() -> Iterator[Start]:
 
     def start(program: str, *arguments: str, own_session: bool = False) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", program, *arguments]
-        one = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=own_session)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # so that `input` waits
+        one = subprocess.Popen(command, **pipes, text=True, start_new_session=own_session)
         begun.append(one)
         return one
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import signal
 import socket
@@ -116,7 +118,6 @@ async def of_two(there: dict[str, Process], test: Test) -> None:
     try:
         await test(caller, called, host)
     finally:
-        await asyncio.sleep(0.01)  # asyncio loses a connection that comes while the socket is closed
         for one in there.values():
             one.opened.close()
         await asyncio.sleep(0.01)  # a connection is closed in the next round of the loop
@@ -335,6 +336,31 @@ def test_a_dask_worker_that_closes_closes_the_socket_first(run: Any) -> None:
         assert list(called.plugins.values()) == [plugin], "Dask is about to ask every plugin"
 
     run(test)
+
+
+@pytest.mark.parametrize("rounds", range(5))
+def test_a_connection_that_comes_while_the_socket_is_closed_is_closed_too(
+    run: Any, rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However far the event loop has come with the connection."""
+
+    async def test(caller: Process, called: Process, host: Host) -> None:
+        gc.disable()  # which closes what was lost
+        with socket.socket(socket.AF_UNIX) as calling:
+            calling.connect(str(_socket(called.address)))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            called.opened.close()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionResetError):
+                assert calling.recv(1, socket.MSG_DONTWAIT) == b""
+
+    try:
+        run(test)
+    finally:
+        gc.enable()
+    assert [one for one in caplog.records if one.name == "asyncio"] == []
 
 
 def test_connections_that_are_not_used_are_few(run: Any) -> None:

@@ -14,7 +14,6 @@ import contextlib
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,20 +114,25 @@ class _LocalCalls(WorkerPlugin):
     async def _listen(self, path: Path) -> None:
         sweep_sockets()
         hidden = hidden_name(path)  # no process finds a socket that nothing listens at yet
+        loop = asyncio.get_running_loop()
         with ExitStack() as opened:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            opened.callback(listening.close)
+            opened.callback(loop.call_soon, listening.close)
             opened.callback(hidden.unlink, missing_ok=True)
             listening.bind(str(hidden))
             hidden.chmod(0o600)
             inode = hidden.lstat().st_ino
-            make = partial(_Serving, self._worker, self._serving)
-            server = await asyncio.get_running_loop().create_unix_server(make, sock=listening)
-            opened.callback(server.close)
+            server = await loop.create_unix_server(self._make_serving, sock=listening)
+            # Asyncio loses a connection that it has accepted if the server is closed before the next round.
+            opened.callback(loop.call_soon, server.close)
+            opened.callback(loop.remove_reader, listening)
             hidden.rename(path)
             opened.callback(remove_socket, path, inode)
             if not self._closed:  # meanwhile
                 self._closing = opened.pop_all()
+
+    def _make_serving(self) -> _Serving:
+        return _Serving(self._worker, self._serving, lambda: not self._closed)
 
     def connect(self, address: str) -> Any:
         """Return the remote calls of an address."""
@@ -295,16 +299,16 @@ class _Calling(Connection):
 class _Serving(Connection):
     """The end that is called."""
 
-    def __init__(self, worker: Worker, serving: set[_Serving]) -> None:
+    def __init__(self, worker: Worker, serving: set[_Serving], serves: Callable[[], bool]) -> None:
         super().__init__()
-        self._worker, self._serving = worker, serving
+        self._worker, self._serving, self._serves = worker, serving, serves
         self._doing: asyncio.Future[Any] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse processes of other users."""
+        """Refuse processes of other users, and all once this process serves no more."""
         super().connection_made(transport)
         self._serving.add(self)
-        if not self.is_to_this_user:
+        if not self._serves() or not self.is_to_this_user:
             self.close()
 
     def take(self, frame: bytes) -> None:
