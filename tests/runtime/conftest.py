@@ -195,6 +195,7 @@ def make_host(layout: Layout, peer: Peer, run_id: str) -> Iterator[Callable[[Ser
         make_state = partial(SharedShardState, program, control, *arguments)
         host._node = ShardNode(control, loop.time, host._send, make_state, host._tell_readers, host._background.tell_of)
         host._begun.callback(host._node.close)
+        host._begun.callback(host._node.state.close)
         host._begun.callback(host._node.state.content.answer_until, -math.inf, 0)
         host._coordinator.open(cast(Any, SimpleNamespace(send=lambda message: None, is_idle=True)))
         host._built.set()

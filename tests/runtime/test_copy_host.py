@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Coroutine
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from psplatform.core.protocol.effects import Gather, Load, Send, Skip
+from psplatform.core.protocol.effects import Archive, Gather, Load, Send, Skip, Transmit
 from psplatform.core.protocol.messages import (
     STATE,
     Applied,
@@ -312,6 +312,39 @@ def test_content_is_sent_from_where_it_lies_unless_it_is_to_be_settled_or_worker
 
     in_place = awaits_all and not settled
     assert asyncio.run(pull()) == (Pulled(0, 1, 7, 1), in_place, True, not in_place)
+
+
+@pytest.mark.parametrize("what", ["capture", "archive"])
+def test_a_copy_that_is_given_up_while_it_computes_begins_nothing_more(make: Make, what: str) -> None:
+    """Nobody could end that any more: its task would call a replica that is gone, again and again."""
+    begun: list[str] = []
+    transfer = Transfer("server-0", 0, 1, 1, STATE, 1, 1, 0.0, ())
+    effect = Transmit("replica-0-0", transfer) if what == "capture" else Archive(1, 1, 1, ())
+
+    async def give_up() -> None:
+        server, loop = make(), asyncio.get_running_loop()
+        state, computing, go_on = server._node.state, Event(), Event()
+        state._is_small = False
+        state._history = cast(Any, SimpleNamespace(archived=lambda *_: None, close=lambda: None))
+        state._archiver.write = lambda *_: begun.append("archive")  # type: ignore[method-assign]
+        state.carrier.send = lambda *_: begun.append("capture")  # type: ignore[method-assign]
+
+        def compute() -> None:
+            computing.set()
+            assert go_on.wait(LIMIT_S)
+            getattr(state, what)(effect)
+
+        computed = loop.run_in_executor(server._arithmetic, compute)
+        await asyncio.to_thread(computing.wait, LIMIT_S)
+        server._close("closed")
+        go_on.set()
+        await computed
+        assert server._given_back is not None
+        await asyncio.wrap_future(server._given_back)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(give_up())
+    assert begun == []
 
 
 async def push_late(server: CopyHost, pieces: list[Any]) -> None:

@@ -16,6 +16,7 @@ from psplatform.runtime.comms.calls import OK, DirectCalls, Peer, PeerLost
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
+from psplatform.runtime.dataplane.segments import SegmentName
 from psplatform.runtime.dataplane.transports import SharedMemory
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tensors.layout import Layout
@@ -59,6 +60,43 @@ def test_a_server_that_has_ended_is_not_attached_to_for_long(layout: Layout, net
 
     with pytest.raises(PeerLost, match="is gone"):
         asyncio.run(asyncio.wait_for(attach(), LIMIT_S))
+
+
+def test_a_server_that_is_swept_while_its_memory_is_taken_is_lost(
+    layout: Layout, run_id: str, network: Any, peer: Peer
+) -> None:
+    """Where that takes a while, as with the memory of a GPU; another member must not fail for it."""
+    contents = {name: Content.create(layout, 0, run_id, 1) for name in ("lost", "new")}
+    asked, taking, go_on = iter(["lost", "new"]), asyncio.Event(), asyncio.Event()
+    kept = set[SegmentName]()
+
+    class Slow(Parameters):
+        """Takes a while for the first."""
+
+        async def meet(self, content: Content) -> None:
+            if not taking.is_set():
+                taking.set()
+                await go_on.wait()
+            kept.add(content.name)
+
+        def forget(self, content: Content) -> None:
+            kept.discard(content.name)
+
+    async def attach_all() -> list[str]:
+        connect = network(lambda *_arguments: (True, contents[next(asked)].name))
+        places = connect, layout, "w", None, dict.fromkeys(contents, peer), Slow(layout)
+        fetcher = Fetcher(*places, bool, bool, SharedMemory(), Background())
+        first = asyncio.create_task(fetcher.attach("lost", 0))
+        await taking.wait()
+        contents["lost"].remove()
+        await fetcher.attach("new", 0)
+        go_on.set()
+        with pytest.raises(PeerLost, match="lost is gone"):
+            await first
+        return sorted(fetcher._contents)
+
+    assert asyncio.run(asyncio.wait_for(attach_all(), LIMIT_S)) == ["new"]
+    assert kept == {contents["new"].name}
 
 
 class AtOnce(DirectCalls):

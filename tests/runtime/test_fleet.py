@@ -12,6 +12,7 @@ import pytest
 from psplatform.errors import ClusterError
 from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.comms.processes import ProcessId
+from psplatform.runtime.pools import fleet as module
 from psplatform.runtime.pools.deaths import Death
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.references import Lack
@@ -91,6 +92,7 @@ class Asked:
 
 LACKING = (Lack("nets:Net", "absent", "nets", "has no module nets"),)
 THERE = "tcp://10.0.0.1:1234"
+LIMIT_S = 180.0
 
 
 def fleet_of(client: Any, references: Any) -> tuple[Fleet, list[str]]:
@@ -238,3 +240,26 @@ def test_a_run_that_fails_for_want_of_processes_names_ends_that_only_an_output_e
 
     named = "" if nanny else f"{THERE} (process 5) ended; "
     assert str(jump(explain())) == f"{named}no worker is left; start some"
+
+
+def test_actors_are_let_go_of_although_the_scheduler_has_stopped(
+    network: Network, jump: Jump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run would not end as long as it stands still."""
+    closed: list[str] = []
+
+    async def wait_for_ever(client: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "cluster_of", wait_for_ever)
+
+    async def end() -> list[Peer]:
+        client: Any = SimpleNamespace(scheduler_comm=None)
+        fleet = Fleet(client, network(closed.append), cast(Any, Program()))
+        for key in ("server-0", "worker-1"):
+            fleet._held[Peer(THERE, key)] = cast(Any, SimpleNamespace(done=lambda: True))
+        await fleet.close_all()
+        return list(fleet._held)
+
+    assert jump(asyncio.wait_for(end(), LIMIT_S)) == []
+    assert closed == ["close", "close"]

@@ -395,6 +395,38 @@ def test_what_one_that_is_gone_has_not_acknowledged_goes_to_the_next(
     assert heard == [("next", [1])]
 
 
+def test_a_peer_may_be_replaced_twice_at_once(network: Callable[..., Any], peer: Peer, jump: Jump) -> None:
+    """The call to the first is still being given up when the second is known to be lost, too."""
+    heard: list[str] = []
+
+    async def answer(address: str, data: bytes) -> bool:
+        if address != "tcp://last":
+            await asyncio.sleep(99)
+        heard.extend([address, *(one.term for one in decode(data))])
+        return True
+
+    async def move() -> None:
+        line = Line(
+            lambda address: network(lambda method, sender, data: answer(address, data))(address),
+            peer,
+            "worker-1",
+            Background(),
+            patience_s=PATIENCE_S,
+            on_lost=pytest.fail,
+        )
+        line.send(message(1))
+        await asyncio.sleep(1)
+        for address, rounds in (("tcp://next", 1), ("tcp://last", 0)):
+            line.retarget(Peer(address, peer.key))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+        await line.flush(9)
+        line.close()
+
+    jump(move())
+    assert heard == ["tcp://last", 1]
+
+
 def test_flushing_an_idle_line_does_not_wait(post: ShardActor, jump: Jump) -> None:
     async def end() -> float:
         line = post.open()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import pytest
@@ -32,6 +31,19 @@ async def nothing(*_: Any) -> bool:
     return False
 
 
+class Held:
+    """Stands for a fleet: the actors that it keeps."""
+
+    def __init__(self) -> None:
+        self.peers: set[Peer] = set()
+
+    def hold(self, peers: Iterable[Peer]) -> None:
+        self.peers.update(peers)
+
+    def release(self, peer: Peer) -> None:
+        self.peers.discard(peer)
+
+
 @pytest.fixture
 def following(
     network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch
@@ -52,7 +64,7 @@ def following(
             cast(Any, None),
             network(lambda *_: asyncio.sleep(99)),
             peer,
-            cast(Any, SimpleNamespace(hold=nothing)),
+            cast(Any, Held()),
             None,
             on_take_over=lambda: None,
             on_depart=lambda reason: None,
@@ -114,6 +126,26 @@ def test_whoever_was_let_go_of_is_not_taken_over(following: Any, jump: Jump) -> 
         return list(one.actors)
 
     assert jump(hear()) == []
+
+
+def test_an_actor_is_kept_until_the_coordinator_has_released_it(following: Any, jump: Jump) -> None:
+    """One that a standby went on keeping would stay in its process, with all that it has in memory."""
+
+    async def hear() -> list[set[Peer]]:
+        _, one = following()
+        held = [set(one.fleet.peers)]
+        one.take_all([ActorAt("worker-9", "tcp://10.0.0.1:1", "late", part="worker"), ActorReleased("server-0")])
+        await asyncio.sleep(0.01)
+        held.append(set(one.fleet.peers))
+        one.take_all([ActorAt("worker-8", "tcp://10.0.0.1:1", "early", part="worker"), ActorReleased("worker-8")])
+        one.take(ActorReleased("worker-9"))
+        await asyncio.sleep(0.01)
+        held.append(set(one.fleet.peers))
+        one.close()
+        return held
+
+    at_first, later, in_the_end = jump(hear())
+    assert [len(at_first), later, in_the_end] == [1, {Peer("tcp://10.0.0.1:1", "late")}, set()]
 
 
 def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(following: Any, jump: Jump) -> None:

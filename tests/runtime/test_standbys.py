@@ -11,7 +11,7 @@ import pytest
 from psplatform.core.protocol.events import StandbyLost
 from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.comms.calls import Peer, PeerLost
 from psplatform.runtime.pools.standby_client import StandbyClient
 from psplatform.runtime.pools.standbys import Standbys
 
@@ -116,3 +116,33 @@ def test_one_whose_process_ends_as_it_is_made_is_made_in_another_at_once(standby
     standbys.on_processes_changed()
     asyncio.run(standbys._place(4))
     assert host.placed[-1] == ({HERE.address}, set()), "it may be able by now"
+
+
+@pytest.mark.parametrize("error", [ValueError("no such class"), PeerLost("gone", peer="here")])
+def test_a_standby_that_cannot_begin_is_lost_and_nothing_is_kept_for_it(
+    host: Host, standbys: Standbys, network: Any, error: Exception
+) -> None:
+    """Else every decision would wait for it until its lease is over, and all events be kept until the run's end."""
+    standbys._deputies.clear()
+
+    async def create(*_: Any) -> Peer:
+        return THERE
+
+    def refuse(method: str, *_: Any) -> None:
+        raise error
+
+    async def make() -> StandbyClient:
+        fleet = cast(Any, SimpleNamespace(release=lambda peer: None, offer=_offer, create=create))
+        host.connect, host.program, host.peer = network(refuse), None, HERE  # type: ignore[attr-defined]
+        host.actor = None  # type: ignore[attr-defined]
+        one = StandbyClient(cast(Any, host), fleet, 4, standbys._place, standbys._on_ended)
+        one._snapshot = lambda: None  # type: ignore[method-assign, assignment, return-value]
+        standbys._deputies[4] = one
+        await one._make()
+        return one
+
+    one = asyncio.run(make())
+    assert [type(event) for event in host.events] == [StandbyLost]
+    assert (one.peer, standbys._deputies) == (None, {})
+    one.tell("what is decided later")
+    assert one._early is None

@@ -130,6 +130,7 @@ class CopyHost(Listening):
         self._node = await loop.run_in_executor(self._arithmetic, make_node)
         self._require_wanted()
         self._begun.callback(self._node.close)
+        self._begun.callback(self._node.state.close)
         self._begun.callback(self._node.state.content.answer_until, -math.inf, 0)
         self._pulls = PullServer(program, self._index, self._node)
         line = Line(

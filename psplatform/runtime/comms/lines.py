@@ -159,7 +159,7 @@ class Line:
         if self._begun is not None:
             self._begun.give_up()
             self._insist()
-        elif self._calling is not None:
+        elif self._calling is not None and not self._calling.expired():
             self._calling.reschedule(0.0)  # a call to one that is gone may last until its deadline
 
     @property

@@ -122,10 +122,11 @@ class _LocalCalls(WorkerPlugin):
             listening.bind(str(hidden))
             hidden.chmod(0o600)
             inode = hidden.lstat().st_ino
+            # In that order, also if this is cancelled: a number that is read must not become another socket's.
+            opened.callback(loop.remove_reader, listening)
             server = await loop.create_unix_server(self._make_serving, sock=listening)
             # Asyncio loses a connection that it has accepted if the server is closed before the next round.
             opened.callback(loop.call_soon, server.close)
-            opened.callback(loop.remove_reader, listening)
             hidden.rename(path)
             opened.callback(remove_socket, path, inode)
             if not self._closed:  # meanwhile

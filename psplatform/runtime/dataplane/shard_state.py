@@ -92,6 +92,7 @@ class SharedShardState:
         self._connect, self._loop, self._thread = connect, loop, thread
         self._background, self._report, self._feed = background, report, feed
         self._copied, self._shown = Copied(), asyncio.Event()
+        self._closed = False
         # What was gathered last, and its updates.
         self._gathered: tuple[Contribution, ...] = ()
         self._updates = 1
@@ -215,11 +216,15 @@ class SharedShardState:
         self.gradient_buffers.release(transfer.position, transfer.version, self._control.part.term)
 
     def _next(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call in the node's thread what was asked for where it is computed."""
+        """Call in the node's thread what was asked for where it is computed, unless the copy is given up by then."""
         if self._is_small:
             call(*arguments)
         else:
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._loop.call_soon_threadsafe(lambda: None if self._closed else call(*arguments))
+
+    def close(self) -> None:
+        """Begin nothing more that would go on after what is being computed: no transfer, no part of a checkpoint."""
+        self._closed = True
 
     def diverge(self) -> None:
         """Publish how far replicas in sync can be from what is visible: from now on one of them may be promoted."""

@@ -182,7 +182,7 @@ class Fleet:
             with contextlib.suppress(OSError):
                 there = address in (await self.cluster())[1]
 
-    async def hold(self, peers: Sequence[Peer]) -> None:
+    def hold(self, peers: Sequence[Peer]) -> None:
         """Hold actors that another process has made, so that they outlive it."""
         self.trust(peer.address for peer in peers)
         self.warmth.note(peer.address for peer in peers)
@@ -236,8 +236,9 @@ class Fleet:
 
     async def close_all(self, but: Collection[Peer] = ()) -> None:
         """Let every actor but those clean up, and let go of them."""
-        with contextlib.suppress(OSError):  # without a scheduler, everybody is asked
-            _, there = await self.cluster()
+        with contextlib.suppress(OSError, TimeoutError):  # without a scheduler, everybody is asked
+            async with asyncio.timeout(TIMEOUTS.cluster_s):
+                _, there = await self.cluster()
             for peer in [peer for peer in self._held if peer.address not in there]:
                 self.release(peer)  # nobody would answer before the deadline
         await asyncio.gather(*(self.close(peer) for peer in list(self._held) if peer not in but))

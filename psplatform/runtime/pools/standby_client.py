@@ -109,12 +109,11 @@ class StandbyClient:
             self._end(str(error))
             return
         self.peer, self._early, self.was_told = peer, [], True
-        snapshot = self._snapshot()
         try:
-            arguments = host.program, peer.key, host.peer, snapshot
+            arguments = host.program, peer.key, host.peer, self._snapshot()
             await call(host.connect, peer, "stand_by", *arguments, deadline_s=TIMEOUTS.snapshot_s)
-        except PsplatformError as error:
-            self._lose(str(error))
+        except Exception as error:  # noqa: BLE001  whatever is raised there: it does not follow
+            self._lose(str(error) if isinstance(error, PsplatformError) else f"{type(error).__name__}: {error}")
             return
         if self.peer is not None:  # else it was lost meanwhile
             self._follow(peer)

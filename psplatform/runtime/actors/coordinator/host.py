@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from psplatform.core.protocol.wire import encode
@@ -53,44 +54,53 @@ class CoordinatorHost(Listening):
 
     async def open(self, program: Program, placement: Placement, key: str, initial: bytes = b"") -> None:
         """Start the run in the background; `initial` is what its servers start from, beside the task."""
-        place = await self._settle_in(program, key)
-        background = Background(self._on_mishap, ActorLog(self.run, "coordinator"))
-        keeper = await keeper_of(program)
-        run_log = await RunLog.open(program.store, program.term, keeper=keeper, background=background)
-        self.tenure = Tenure(place, run_log, program.term)
-        self.tenure.start(placement, initial)
+        async with self._settled_in(program, key) as place:
+            background = Background(self._on_mishap, ActorLog(self.run, "coordinator"))
+            keeper = await keeper_of(program)
+            run_log = await RunLog.open(program.store, program.term, keeper=keeper, background=background)
+            self.tenure = Tenure(place, run_log, program.term)
+            self.tenure.start(placement, initial)
 
     async def stand_by(self, program: Program, key: str, lead: Peer, snapshot: StandbySnapshot) -> None:
         """Follow the coordinator at `lead`, and take over when it is lost."""
         arrived_at = asyncio.get_running_loop().time()
-        place = await self._settle_in(program, key)
-        standby_host = StandbyHost(
-            self.run,
-            program,
-            place.connect,
-            lead,
-            place.fleet,
-            place.client,
-            on_take_over=lambda: self._background.do(self._take_over()),
-            on_depart=lambda reason: self._background.do(place.leave()),
-        )
-        await place.fleet.hold([place.peer])
-        if self._dismissed:
+        async with self._settled_in(program, key) as place:
+            standby_host = StandbyHost(
+                self.run,
+                program,
+                place.connect,
+                lead,
+                place.fleet,
+                place.client,
+                on_take_over=lambda: self._background.do(self._take_over(place)),
+                on_depart=lambda reason: self._background.do(place.leave()),
+            )
+            place.fleet.hold([place.peer])
+            if self._dismissed:
+                await place.close()
+                return
+            standby_host.begin(snapshot, grants_of(program), arrived_at)
+            self._standby_host = standby_host
+
+    @contextlib.asynccontextmanager
+    async def _settled_in(self, program: Program, key: str) -> AsyncIterator[HostProcess]:
+        """Take what this actor needs of its process; it is given back if what follows fails."""
+        ending = self._over, self._background, self._before_it_ends
+        self._place = place = await HostProcess.enter(program, type(self), key, *ending)
+        try:
+            yield place
+        except BaseException:
             await place.close()
-            return
-        self._standby_host = standby_host
-        standby_host.begin(snapshot, grants_of(program), arrived_at)
+            raise
 
-    async def _settle_in(self, program: Program, key: str) -> HostProcess:
-        self._place = await HostProcess.enter(
-            program, type(self), key, self._over, self._background, self._before_it_ends
-        )
-        return self._place
-
-    async def _take_over(self) -> None:
+    async def _take_over(self, place: HostProcess) -> None:
         standby_host, self._standby_host = self._standby_host, None
-        if standby_host is not None and self._place is not None:
-            self.tenure = await Tenure.succeed(self._place, standby_host)
+        if standby_host is not None:
+            try:
+                self.tenure = await Tenure.succeed(place, standby_host)
+            except Exception:
+                await place.leave()  # its number is claimed: nobody else goes on either
+                raise
 
     async def status(self, wait_s: float) -> dict[str, Any]:
         """Return how the run stands; answers at once if it is over, else after `wait_s`."""

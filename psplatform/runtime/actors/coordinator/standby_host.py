@@ -148,7 +148,7 @@ class StandbyHost:
 
     def _get_ready(self, peers: list[Peer]) -> None:
         """Keep actors that this standby may lead, and connect to their processes."""
-        self._background.do(self.fleet.hold(peers))
+        self.fleet.hold(peers)
         for peer in peers:
             self._background.do(self._approach(peer))
 
@@ -209,11 +209,17 @@ class StandbyHost:
             del self.unwritten[: max(0, message.records - self.place[1])]
             self.place = Position(message.term, message.number), message.records
         elif isinstance(message, ActorReleased):
-            self.actors.pop(message.name, None)
+            self._let_go_of(message.name)
         else:
             peer = Peer(message.address, message.key)
             self.actors[message.name] = message.part, message.shard, peer
             self._get_ready([peer])
+
+    def _let_go_of(self, name: str) -> None:
+        """Keep an actor no longer that the coordinator has released: it would stay in its process."""
+        _, _, peer = self.actors.pop(name, ("", -1, None))
+        if peer is not None:
+            self.fleet.release(peer)
 
     def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""

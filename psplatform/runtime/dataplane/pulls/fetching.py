@@ -102,6 +102,9 @@ class Fetcher:
                 self._contents[copy], self._sees[copy] = content, sees
                 if content is not None:
                     await self._parameters.meet(content)
+                    if self._contents.get(copy) is not content:  # it was swept meanwhile
+                        self._parameters.forget(content)
+                        raise PeerLost(f"{copy} is gone", peer=self._peer(copy).address)
         return self._sees[copy]
 
     def _forget_swept(self) -> None:

@@ -185,8 +185,8 @@ class ProcessCarrier:
     async def _send(
         self, connect: Connect, replica: str, parcel: Parcel, feed: Callable[[Any], None], *, sees_it: bool
     ) -> None:
-        # Ends with an answer, or when the coordinator, who watches the replica, has it excluded.
-        while True:
+        # Ends with an answer, with this copy, or when the coordinator, who watches the replica, has it excluded.
+        while not self._closed:
             if not sees_it:
                 parcel = await self._without_what_it_cannot_see(replica, parcel)
             peer = self._peers.get(replica)
