@@ -11,8 +11,9 @@ import pytest
 
 from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
+from psplatform.runtime.comms import calls
 from psplatform.runtime.comms.background import Background
-from psplatform.runtime.comms.calls import OK, DirectCalls, Peer, PeerLost
+from psplatform.runtime.comms.calls import OK, DirectCalls, Peer, PeerLost, PeerSilent
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.fetching import Fetcher
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
@@ -60,6 +61,31 @@ def test_a_server_that_has_ended_is_not_attached_to_for_long(layout: Layout, net
 
     with pytest.raises(PeerLost, match="is gone"):
         asyncio.run(asyncio.wait_for(attach(), LIMIT_S))
+
+
+def test_a_server_that_is_stopped_is_not_attached_to_for_long(
+    layout: Layout, network: Any, jump: Any, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may serve in its place by then: a worker that joins would compute nothing meanwhile."""
+
+    async def lives(_peer: Peer) -> bool:
+        return False
+
+    monkeypatch.setattr(calls, "is_dead", lives)
+
+    async def attach(loads: bool) -> float:
+        loop = asyncio.get_running_loop()
+
+        def answer(method: str, *_: Any) -> Any:
+            return {} if loads and method == "alive" else asyncio.sleep(math.inf)
+
+        places = network(answer), layout, "w", None, {"server-0": peer}, Parameters(layout)
+        with pytest.raises(PeerSilent):
+            await Fetcher(*places, bool, bool, SharedMemory(), Background()).attach("server-0", 0)
+        return loop.time()
+
+    assert jump(attach(loads=False)) == pytest.approx(TIMEOUTS.open_silent_s, abs=3)
+    assert jump(attach(loads=True)) == TIMEOUTS.attach_s, "one that is loading its shard takes its time"
 
 
 def test_a_server_that_is_swept_while_its_memory_is_taken_is_lost(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -292,6 +292,45 @@ async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments:
         return await asking
     finally:
         asking.cancel()
+
+
+async def while_heard(connect: Connect, peer: Peer, calling: Coroutine[Any, Any, Any], doing: str) -> Any:
+    """Return what calling a peer returns, for what may take far longer than a process that goes on is ever silent.
+
+    Parameters
+    ----------
+    calling
+        The call; what it raises is raised.
+    doing
+        What is told of it, after "while".
+
+    Raises
+    ------
+    PeerSilent
+        If the peer's process answers nothing for long meanwhile: it is stopped.
+    """
+    asking, watching = asyncio.ensure_future(calling), asyncio.ensure_future(_until_silent(connect, peer))
+    try:
+        await asyncio.wait([asking, watching], return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            text = f"{peer.address} fell silent for {TIMEOUTS.open_silent_s:g} s while {doing}"
+            raise PeerSilent(text, peer=peer.address)
+        return asking.result()
+    finally:
+        asking.cancel()
+        watching.cancel()
+
+
+async def _until_silent(connect: Connect, peer: Peer) -> None:
+    """Return once the process of a peer does not answer at all: what an actor does for long, it does in a thread."""
+    while True:
+        await asyncio.sleep(TIMEOUTS.open_look_s)
+        try:
+            await call(connect, peer, "alive", 0.0, deadline_s=TIMEOUTS.open_silent_s)
+        except PeerSilent:
+            return
+        except PeerLost:
+            continue  # what the actor is asked breaks as well, if the process is gone
 
 
 def _in_transit(argument: Any) -> Any:

@@ -14,7 +14,7 @@ from psplatform.core.protocol.names import actor_name
 from psplatform.core.supervision.placement import Process
 from psplatform.errors import ClusterError, ConfigurationError, PsplatformError
 from psplatform.runtime.cluster import cluster_of, foreign_workers
-from psplatform.runtime.comms.calls import Peer, PeerLost, call
+from psplatform.runtime.comms.calls import Peer, PeerLost, call, while_heard
 from psplatform.runtime.comms.hosting import call_named, key_of, name_of
 from psplatform.runtime.pools.deaths import Death, death_of
 from psplatform.runtime.pools.election import offer
@@ -202,29 +202,8 @@ class Fleet:
         PeerLost
             If its process dies meanwhile, or is stopped.
         """
-        what = "open", self._program, *arguments
-        opening = asyncio.create_task(call(self._connect, peer, *what, deadline_s=TIMEOUTS.open_s))
-        watching = asyncio.create_task(self._until_silent(peer.address))
-        try:
-            await asyncio.wait([opening, watching], return_when=asyncio.FIRST_COMPLETED)
-            if not opening.done():
-                flaw = f"{peer.address} fell silent for {TIMEOUTS.open_silent_s:g} s while it opened {peer.key}"
-                raise PeerLost(flaw, peer=peer.address)
-            return opening.result()
-        finally:
-            opening.cancel()
-            watching.cancel()
-
-    async def _until_silent(self, address: str) -> None:
-        while True:
-            await asyncio.sleep(TIMEOUTS.open_look_s)
-            try:
-                async with asyncio.timeout(TIMEOUTS.open_silent_s):
-                    await self._client.rpc(address).identity()
-            except TimeoutError:
-                return
-            except (OSError, RuntimeError):
-                continue  # what opens there breaks as well, if the process is gone
+        opening = call(self._connect, peer, "open", self._program, *arguments, deadline_s=TIMEOUTS.open_s)
+        return await while_heard(self._connect, peer, opening, f"it opened {peer.key}")
 
     async def close(self, peer: Peer) -> None:
         """Let an actor clean up, if it still can, and let go of it."""

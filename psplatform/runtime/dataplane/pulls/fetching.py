@@ -14,7 +14,16 @@ from psplatform.core.protocol.messages import Pull, Pulled
 from psplatform.core.protocol.wire import decode, encode
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.bulk import fetch_arrays, is_streamed
-from psplatform.runtime.comms.calls import Begun, Connect, Peer, PeerLost, begin_call, call, call_the_living
+from psplatform.runtime.comms.calls import (
+    Begun,
+    Connect,
+    Peer,
+    PeerLost,
+    begin_call,
+    call,
+    call_the_living,
+    while_heard,
+)
 from psplatform.runtime.dataplane.pulls.content import Answer, Content
 from psplatform.runtime.dataplane.pulls.parameters import Parameters
 from psplatform.runtime.dataplane.segments import SegmentName
@@ -94,8 +103,9 @@ class Fetcher:
         """
         async with self._attaching.setdefault(copy, asyncio.Lock()):  # once, however many ask for it
             if copy not in self._contents:
-                place = self._connect, self._peer(copy), "attach", self._member, self._slab
-                sees, segment = await call_the_living(*place, deadline_s=TIMEOUTS.attach_s)
+                place = self._connect, self._peer(copy)
+                attaching = call_the_living(*place, "attach", self._member, self._slab, deadline_s=TIMEOUTS.attach_s)
+                sees, segment = await while_heard(*place, attaching, f"{self._member} attached to {copy}")
                 self._forget_swept()
                 how = {"private": True} if self._parameters.borrows else {}
                 content = self._transport.view(self._layout, shard, segment, **how)
