@@ -723,3 +723,22 @@ def test_an_answer_that_cannot_be_read_here_is_none(run: Any, monkeypatch: pytes
         assert found == [True]
 
     run(talk)
+
+
+def test_a_process_that_ends_while_it_begins_to_listen_reads_no_other_socket_instead(run: Any) -> None:
+    """The number of the closed socket is the next socket's, which would not be read if the loop still knew it."""
+
+    async def test(caller: Process, called: Process, host: Host) -> None:
+        loop = asyncio.get_running_loop()
+        before = set(cast(Any, loop)._selector.get_map())
+        listening = asyncio.create_task(caller.listen())
+        await asyncio.sleep(0)
+        assert set(cast(Any, loop)._selector.get_map()) > before, "it has begun"
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert set(cast(Any, loop)._selector.get_map()) == before
+
+    run(test)
