@@ -154,6 +154,10 @@ class Timeouts:
         Before a store that could not be opened is tried again.
     store_retry_s
         A store that was removed is made anew within a second; so often and so far apart it is looked for.
+    store_look_s
+        For a store to show whose it is, before a standby counts it as not to be seen from its host.
+    stand_aside_s
+        How long a standby that does not see the store lets another take over, which may see it.
     report_s
         For the coordinator to take what a copy says of a trouble.
     reply_s
@@ -240,6 +244,8 @@ class Timeouts:
     flush_s: float = 0.5
     open_log_retry_s: float = 1.0
     store_retry_s: float = 0.5
+    store_look_s: float = 0.5
+    stand_aside_s: float = 2.0
     report_s: float = 10.0
     reply_s: float = 0.05
 
@@ -269,6 +275,7 @@ _ORDER: Final = (
     ("not_yet_s", "push_s", "a push that waits for room is answered before its call runs out"),
     ("not_yet_s", "pull_s", "a pull that waits is answered before its call runs out"),
     ("scheduler_silent_s", "claim_s", "a scheduler is missed before a claim of it is given up"),
+    ("store_look_s", "stand_aside_s", "another standby has looked by then"),
     ("open_silent_s", "open_s", "an actor that opens is asked more than once"),
 )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,9 +20,11 @@ from psplatform.core.protocol.place_messages import ActorAt, ActorReleased, Logg
 from psplatform.core.supervision.replicated_coordinator import ReplicatedCoordinator
 from psplatform.jobs.schedules import Constant
 from psplatform.policies.asp import Asynchronous
+from psplatform.replication.stores.store import create_run
 from psplatform.runtime.actors.coordinator import standby_host as module
 from psplatform.runtime.actors.coordinator.standby_host import StandbyHost, StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
 
@@ -47,21 +52,21 @@ class Held:
 @pytest.fixture
 def following(
     network: Network, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], tuple[ReplicatedCoordinator, StandbyHost]]:
+) -> Callable[..., tuple[ReplicatedCoordinator, StandbyHost]]:
     """Make a lead that has begun, and whoever stands by for it and knows its server."""
     monkeypatch.setattr(module, "claim", nothing)
 
-    def make() -> tuple[ReplicatedCoordinator, StandbyHost]:
+    def make(replicas: int = 1, program: Any = None) -> tuple[ReplicatedCoordinator, StandbyHost]:
         plan = Plan(
             "run", workers=1, shards=1, samples=8, batch_size=4, stop=Stop(updates=9), schedule=Constant(),
-            protection=Protection(1),
+            protection=Protection(replicas),
         )  # fmt: skip
         lead = ReplicatedCoordinator(Coordinator(plan, Asynchronous()))
         lead.handle(Begin(), 0.0)
         coordinator, handled = lead.enlist(2, 0.0)
         one = StandbyHost(
             "run",
-            cast(Any, None),
+            program,
             network(lambda *_: asyncio.sleep(99)),
             peer,
             cast(Any, Held()),
@@ -165,3 +170,39 @@ def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(followin
         return said, list(one.actors), one.unwritten, one.standby.coordinator.state.shards[0].retiring
 
     assert jump(hear()) == ([], ["server-0"], [], False)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "store", "waits"),
+    [(2, "seen", False), (2, "away", True), (2, "hangs", True), (2, "another's", True), (1, "away", False)],
+)
+def test_a_standby_that_does_not_see_the_store_lets_another_go_first(
+    following: Any, jump: Jump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int, store: str, waits: bool
+) -> None:
+    """It would claim its number, could not open the log, and the run would end although another sees the store."""
+    claimed: list[float] = []
+
+    async def claim(*_: Any) -> bool:
+        claimed.append(asyncio.get_running_loop().time())
+        return True
+
+    path = tmp_path / "run.zarr"
+    if store != "away":
+        create_run(str(path), {"run": "another" if store == "another's" else "run"})
+    monkeypatch.setattr(module, "claim", claim)
+
+    async def look(check: Callable[[], None]) -> None:
+        await asyncio.sleep(math.inf if store == "hangs" else 0)
+        check()
+
+    monkeypatch.setattr(asyncio, "to_thread", look)  # the clock would jump while a thread looks
+
+    async def lose() -> None:
+        _, one = following(replicas, SimpleNamespace(store=str(path), run="run", term=1))
+        one.relieve()
+        await asyncio.sleep(60.0)
+        one.close()
+
+    jump(lose())
+    (at,) = claimed
+    assert (at >= TIMEOUTS.stand_aside_s) == waits

@@ -7,9 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
+from psplatform.errors import StoreError
 from psplatform.replication.stores.guard import RENEWED, StoreGone, StoreGuard
 from psplatform.replication.stores.store import describe_run
 from psplatform.runtime.program import Program
+from psplatform.runtime.timeouts import TIMEOUTS
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,16 @@ class StoreKeeper:
             self.guard.renew({**self.description, RENEWED: time.time()})
             return True
         return False
+
+
+async def is_seen_here(program: Program) -> bool:
+    """Whether this process sees the store, and as the run's own; one that does not answer soon is not seen."""
+    try:
+        async with asyncio.timeout(TIMEOUTS.store_look_s):
+            await asyncio.to_thread(StoreGuard(program.store, program.run, program.term).check)
+    except (StoreError, TimeoutError):
+        return False
+    return True
 
 
 async def keeper_of(program: Program) -> StoreKeeper:

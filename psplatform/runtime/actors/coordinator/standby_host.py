@@ -29,6 +29,7 @@ from psplatform.runtime.pools.election import claim
 from psplatform.runtime.pools.fleet import Fleet
 from psplatform.runtime.pools.watching import ENDED, watch
 from psplatform.runtime.program import Program
+from psplatform.runtime.store.keeping import is_seen_here
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
@@ -242,6 +243,10 @@ class StandbyHost:
 
     async def _claim_until_answered(self, effect: Claim) -> None:
         await asyncio.sleep(effect.after_s)
+        if not effect.out and self._has_others and not await is_seen_here(self.program):
+            # One that has taken over and cannot open the log would end the run.
+            self._log.warning("does not see the store %s: another standby goes first", self.program.store)
+            await asyncio.sleep(TIMEOUTS.stand_aside_s)
         granted = await self._has_claimed(effect.number, out=effect.out)
         if not granted and not effect.out:
             # A coordinator that has gone on without it hears of it once more, and can use its process again.
@@ -249,6 +254,11 @@ class StandbyHost:
             with contextlib.suppress(PeerLost):
                 await call(self.connect, self.lead, "deliver", name, encode([]), deadline_s=TIMEOUTS.denied_s)
         self._node.feed(Claimed(effect.number, granted))
+
+    @property
+    def _has_others(self) -> bool:
+        protection = self.standby.coordinator.state.plan.protection
+        return protection is not None and protection.replicas > 1
 
     async def _has_claimed(self, number: int, *, out: bool = False) -> bool:
         term = self.standby.term
