@@ -199,6 +199,8 @@ class Cluster:
             raise ClusterError(f"the scheduler {self.address} is asked no more: its run is over") from error
 
     def _heard(self, run: str, answer: Future[tuple[Target, ...]]) -> None:
+        if answer.cancelled():
+            return  # the scheduler was let go of before the question was asked
         error = answer.exception()
         if error is None:
             self._heard_of(run, Watched(answer.result()))

@@ -186,7 +186,7 @@ class Session:
         self._loop = asyncio.new_event_loop()
         self._error: Exception | None = None
         self._visit: asyncio.Task[None] | None = None
-        self._over = False
+        self._closing = self._over = False
         self._refreshes = True
         self._began = time.perf_counter()
         self._opened_s: float | None = None
@@ -204,6 +204,7 @@ class Session:
     def close(self) -> None:
         """End the visit."""
         with self._changed:
+            self._closing = True  # for a thread that has not begun the visit yet
             if self._visit is not None and not self._over:
                 self._loop.call_soon_threadsafe(self._visit.cancel)
         self._thread.join()
@@ -270,6 +271,8 @@ class Session:
         asyncio.set_event_loop(self._loop)
         try:
             with self._changed:
+                if self._closing:
+                    return
                 self._visit = self._loop.create_task(self._attend())
             self._loop.run_until_complete(self._visit)
         except asyncio.CancelledError:

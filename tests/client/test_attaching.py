@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, cast
 
 import fsspec
@@ -11,9 +13,11 @@ from distributed import Client
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 
+from psplatform.client.runs import attaching
 from psplatform.client.runs.attaching import attach
 from psplatform.client.starting.preflight import see_store
 from psplatform.errors import StoreError
+from psplatform.replication.stores.store import create_run
 
 STORE = "locked://bucket/run.zarr"
 
@@ -64,3 +68,29 @@ def test_a_process_that_cannot_get_at_the_store_says_why() -> None:
     assert "nothing here can open the store carrier-pigeon://coop/run.zarr" in see_store(
         "carrier-pigeon://coop/run.zarr"
     )
+
+
+@pytest.mark.parametrize("error", [OSError("the scheduler is gone"), KeyboardInterrupt("Ctrl-C")])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_client_that_was_made_to_attach_is_closed_if_its_scheduler_is_lost_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool, error: BaseException
+) -> None:
+    """It would try to reconnect for ever; one that was given is left as it is.  Closing it may fail as well."""
+    store, closed = str(tmp_path / "run.zarr"), list[str]()
+    create_run(store, {"run": "digits-a"})
+
+    def lose(*given: object, **options: object) -> NoReturn:
+        raise error
+
+    def close() -> NoReturn:
+        closed.append("client")
+        raise TimeoutError("no answer")
+
+    client: Any = SimpleNamespace(get_metadata=lose, close=close)
+    monkeypatch.setattr(attaching.records, "known", lambda run, store: object())
+    monkeypatch.setattr(attaching, "connect_to", lambda record: client)
+    monkeypatch.setattr(attaching, "usable", lambda given: given)
+    with pytest.raises(type(error)) as caught:
+        attach(store, None if own else client)
+    assert caught.value is error
+    assert closed == (["client"] if own else [])

@@ -11,6 +11,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from psplatform.client.clusters import embedded as embedded_module
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
 
 METHOD = "distributed.worker.multiprocessing-method"
@@ -65,3 +66,53 @@ def test_other_clusters_start_their_processes_as_they_did() -> None:
         assert dask.config.get(METHOD) == "forkserver", "the second one may have to start a process again"
         end_cluster(two[1], two[0])
         assert dask.config.get(METHOD) == "spawn"
+
+
+class Noted:
+    """A cluster or a client that starts nothing, and notes that it is closed."""
+
+    def __init__(self, name: str, closed: list[str], error: BaseException | None = None) -> None:
+        self._name, self._closed, self._error = name, closed, error
+
+    def close(self, timeout: float) -> None:
+        self._closed.append(self._name)
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let `start_cluster` start nothing; return what is closed of that."""
+    found: list[str] = []
+    monkeypatch.setattr(embedded_module, "begin", lambda: None)
+    monkeypatch.setattr(embedded_module, "PatientCluster", lambda **options: Noted("cluster", found))
+    return found
+
+
+def test_a_cluster_ends_although_its_client_cannot_be_closed_in_time(
+    closed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop that they share may be busy; the processes would go on until this program exits."""
+    client = Noted("client", closed, TimeoutError("the loop is busy"))
+    monkeypatch.setattr(embedded_module, "Client", lambda *given, **options: client)
+    method = dask.config.get(METHOD)
+    cluster, found = start_cluster(1, encrypted=False)
+    end_cluster(found, cluster)
+    assert closed == ["client", "cluster"]
+    assert dask.config.get(METHOD) == method
+
+
+@pytest.mark.parametrize("error", [OSError("it cannot connect"), KeyboardInterrupt()])
+def test_a_cluster_that_gets_no_client_ends(
+    closed: list[str], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def refuse(*given: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(embedded_module, "Client", refuse)
+    method = dask.config.get(METHOD)
+    with pytest.raises(type(error)) as caught:
+        start_cluster(1, encrypted=False)
+    assert caught.value is error
+    assert closed == ["cluster"]
+    assert dask.config.get(METHOD) == method

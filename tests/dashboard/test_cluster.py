@@ -122,6 +122,22 @@ def test_no_page_waits_for_a_coordinator_that_is_silent(
     assert reached.watched("digits-a").roles == {"server-0": "tcp://a:1"}
 
 
+def test_a_question_that_was_not_asked_before_the_end_is_no_failure(
+    reached: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for a thread; closing gives it up, and nothing of that is printed or told of the run."""
+    go_on = threading.Event()
+    for number in range(cluster_module._MOST_AT_ONCE):
+        reached.begin("digits-a", "pausing", lambda run: f"paused, {go_on.wait(120)}", kind=str(number))
+    try:
+        known = reached.watched("digits-a")
+        reached.close()
+        assert reached.watched("digits-a") == known
+    finally:
+        go_on.set()
+    assert [one.getMessage() for one in caplog.records if one.name == "concurrent.futures"] == []
+
+
 def test_one_deed_at_a_time_is_done_in_the_background(reached: Cluster, until: Until) -> None:
     go_on = threading.Event()
     deed = reached.begin("digits-a", "killing", lambda run: f"killed {run}, {go_on.wait(120)}")

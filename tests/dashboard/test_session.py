@@ -1,13 +1,16 @@
-"""What a visitor without a browser makes of the messages that Streamlit's server sends."""
+"""What a visitor without a browser makes of the messages that Streamlit's server sends, and how a visit ends."""
 
 from __future__ import annotations
+
+import threading
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from psplatform.dashboard.charts import NAME as CHART
-from psplatform.dashboard.session import Page
+from psplatform.dashboard.session import Page, Session
 
+LIMIT_S = 180.0
 SUCCESS = ForwardMsg.FINISHED_SUCCESSFULLY
 OF_FRAGMENT = ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY
 
@@ -144,3 +147,39 @@ def test_a_page_that_is_not_found_is_an_error(name: str) -> None:
 
 def test_a_script_that_does_not_compile_is_an_error() -> None:
     assert "cannot be compiled" in _page(_begin(), _end(ForwardMsg.FINISHED_WITH_COMPILE_ERROR)).trouble
+
+
+class HeldBack(Session):
+    """A visitor whose thread begins when it may, and that notes its visits."""
+
+    def __init__(self) -> None:
+        self.may_begin, self.visits = threading.Event(), list[str]()
+        super().__init__(port=1, page="overview")
+
+    def _run(self) -> None:
+        self.may_begin.wait(LIMIT_S)
+        super()._run()
+
+    async def _attend(self) -> None:
+        self.visits.append(self._name)
+
+
+def test_a_visit_that_is_ended_before_it_begins_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would end it then but the end of what serves the page."""
+    session = HeldBack()
+    thread, closes = session._thread, threading.Event()
+    join = thread.join
+
+    def wait() -> None:
+        closes.set()
+        join(LIMIT_S)
+
+    monkeypatch.setattr(thread, "join", wait)
+    closing = threading.Thread(target=session.close, daemon=True)
+    closing.start()
+    assert closes.wait(LIMIT_S), "it waits for the thread, and has told it whatever it tells"
+    session.may_begin.set()
+    closing.join(LIMIT_S)
+    assert session.visits == []
+    assert not thread.is_alive()
+    assert not closing.is_alive()

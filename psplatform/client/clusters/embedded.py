@@ -87,6 +87,7 @@ def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalClust
     if forks := not _is_environment_other():
         begin()
     _begin_forking(forks=forks)
+    cluster: LocalCluster | None = None
     try:
         with keyboard_is_ours(), dask.config.set(_CONFIG):
             cluster = PatientCluster(  # type: ignore[no-untyped-call]  # as above
@@ -106,16 +107,25 @@ def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalClust
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
     except BaseException:
-        _end_forking()
+        _close(cluster)
         raise
 
 
 def end_cluster(client: Client, cluster: LocalCluster) -> None:
     """End the cluster and its client, whatever is left of them."""
     try:
-        with contextlib.suppress(OSError, TimeoutError):
+        with contextlib.suppress(OSError, TimeoutError):  # the latter where the event loop that they share is busy
             client.close(timeout=5)
-            cluster.close(timeout=30)
+    finally:
+        _close(cluster)
+
+
+def _close(cluster: LocalCluster | None) -> None:
+    """Close the cluster, if it was made, and count it as ended."""
+    try:
+        if cluster is not None:
+            with contextlib.suppress(OSError, TimeoutError):
+                cluster.close(timeout=30)
     finally:
         _end_forking()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +56,10 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
         return _attach_by_id(run, client, on_close)
     except ConfigurationError:
         return Run(run, store_or_id, client=client, on_close=on_close)  # it is starting, or lost
+    except BaseException:  # a client whose scheduler is gone tries to reconnect for ever
+        with contextlib.suppress(OSError, TimeoutError):
+            on_close()
+        raise
 
 
 def _unknown(run: str, store: str, description: dict[str, Any]) -> Run:

@@ -49,6 +49,7 @@ class ThreadedEvaluation:
         self._store, self._watch = program.store, program.plan.watch
         self._guard = StoreGuard(program.store, program.run, program.term)
         self._background = background
+        self._cancellation = Cancellation()
         device = choose_device(program.device)
         self._workspace, self.layout = program.open(device)
         self.values = allocate(self.layout)
@@ -69,6 +70,10 @@ class ThreadedEvaluation:
         """Save the version that lies here as the result."""
         self._background.do(self._save(version))
 
+    def close(self) -> None:
+        """Interrupt what is being measured; nothing can be measured any more."""
+        self._cancellation.cancel()
+
     async def _measure(self, version: int) -> None:
         try:
             evaluation = await asyncio.get_running_loop().run_in_executor(None, self._evaluate)
@@ -85,7 +90,7 @@ class ThreadedEvaluation:
         if self._near is not self.values:
             for key, vector in self.values.items():
                 self._near[key].copy_(vector)
-        return self._workspace.evaluate(Cancellation())
+        return self._workspace.evaluate(self._cancellation)
 
     async def _keep(self, found: Evaluated) -> None:
         watch = self._watch

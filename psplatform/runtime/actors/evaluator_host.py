@@ -138,6 +138,7 @@ class EvaluatorHost(Listening):
             slow_s=program.slow_s,
         )
         self._closing.callback(self._fetcher.close)
+        self._closing.callback(evaluation.close)
 
     def take(self, sender: str, said: Said) -> bool:
         """Take orders of the coordinator."""
