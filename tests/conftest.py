@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 
 from psplatform.errors import PsplatformError
 from psplatform.telemetry.log.reader import LogReader
@@ -19,6 +20,10 @@ MakeRecord = Callable[..., dict[str, Any]]
 LIMIT_S: Final = 180.0
 SHOWN_OF_A_LOG: Final = 40
 EVERY_UPDATE: Final = ("start", "gradient", "commit", "applied")
+
+# How long an example takes depends on what else this machine does.  All else is as hypothesis has it, here or in CI.
+settings.register_profile("suite", settings.default, deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import click
 
 from psplatform.cli.terminal import printable, say
+from psplatform.client.clusters.ports import free_port
 from psplatform.dashboard.settings import LOCALHOST, PORT
 from psplatform.errors import ConfigurationError, PsplatformError
 
@@ -67,7 +68,7 @@ class Page:
         """Serve the page of `run` and say where it is; `embedded` if its cluster ends with it."""
         if not self.wanted:
             return
-        port = free_port()
+        port = port_of_page()
         folder = run.store.rstrip("/").rpartition("/")[0]
         place = folder if "://" not in run.store else run.store
         arguments = ["dashboard", place, "--port", str(port), "--ends-with-stdin"]
@@ -127,13 +128,12 @@ def _announce(url: str, run: str) -> None:
     say(f"dashboard: {url}/overview?run={quote(run)}", err=True)
 
 
-def free_port() -> int:
+def port_of_page() -> int:
     """Return the usual port, or another where that is in use."""
-    for port in (PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((LOCALHOST, port))
-                found: int = probe.getsockname()[1]
-                return found
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCALHOST, PORT))
+        except OSError:
+            return free_port()
     return PORT

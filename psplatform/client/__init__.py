@@ -10,7 +10,7 @@
 ``starting``      from a job to the ``program`` that every process of the run receives (``prepared``), and what
                   must hold before (``preflight``, ``importable``, ``first_gradient``); ``job_files``
 ``clusters``      a cluster on this machine for one run (``embedded``, its ``credentials``, its processes by
-                  ``forking``), ``connecting`` to others, and `look_at_cluster` (``cluster_view``)
+                  ``forking``), ``connecting`` to others, `look_at_cluster` (``cluster_view``), and free ``ports``
 ``chaos``         `targets`, `kill`, `pause`: hurt one run on purpose
 ``what_if``       `simulate`, and `compare`: one job under several policies on a modelled cluster
 ================  ==================================================================================

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 
+from psplatform.client.clusters.ports import free_port
 from psplatform.client.runs.programs import programs
 
 LIMIT_S: Final = 180.0
@@ -109,7 +109,7 @@ def new_cluster(processes: Programs, until: Callable[..., None]) -> Callable[...
     """Start a scheduler and worker processes under nannies, as a user does by hand; return its address."""
 
     def start(workers: int = 3, name: str = "cluster") -> str:
-        address = f"tcp://127.0.0.1:{_free_port()}"
+        address = f"tcp://127.0.0.1:{free_port()}"
         quiet = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         listening = ["--host", "127.0.0.1", "--port", address.rpartition(":")[2]]
         processes.start(f"{name}-scheduler", "dask", "scheduler", *listening, *quiet)
@@ -128,7 +128,7 @@ def serve(processes: Programs, until: Callable[..., None]) -> Callable[..., str]
     """Start a dashboard; return its URL once it answers."""
 
     def start(*arguments: object, name: str = "dashboard", port: int | None = None) -> str:
-        port = port or _free_port()
+        port = port or free_port()
         processes.start(name, "psplatform", "dashboard", *arguments, "--port", port)
         url = f"http://127.0.0.1:{port}"
         until(lambda: _answers(f"{url}/_stcore/health"), f"the dashboard answers at {url}")
@@ -150,13 +150,6 @@ def train(processes: Programs) -> Callable[..., str]:
         return store
 
     return start
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _answers(url: str) -> bool:

@@ -44,7 +44,7 @@ class Cluster:
         self.workers: list[Program] = []
         self.clients: list[Client] = []
         self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self._file)
-        until(self._file.exists, "the scheduler listens")
+        until(lambda: self._file.exists() and self._file.read_text(), "the scheduler listens")
         self.client = self.connect()
         self.address: str = self.client.scheduler.address
 

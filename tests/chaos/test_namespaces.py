@@ -116,9 +116,12 @@ def test_hosts_leave_nothing_and_what_a_killed_program_has_left_is_swept() -> No
     program = (
         "import os; from psplatform.bench.clusters.namespaces import Hosts; Hosts(('one',)); os.kill(os.getpid(), 9)"
     )
-    killed = subprocess.Popen([sys.executable, "-c", program])
-    killed.wait()
-    assert left_over(killed.pid), "nothing could take them away"
+    for _ in range(5):  # another program of this machine that makes hosts may sweep before
+        killed = subprocess.Popen([sys.executable, "-c", program])
+        killed.wait()
+        if left := left_over(killed.pid):
+            break
+    assert left, "nothing could take them away"
     with Hosts(("two",)):
         assert left_over(killed.pid) == []
         assert left_over(os.getpid())

@@ -59,7 +59,7 @@ def test_a_killed_worker_does_not_end_the_run(
     cluster: Any, start: Start, log: Log, reaches: Reaches, until: Until, segments: Callable[[str], list[Path]]
 ) -> None:
     """Two hundred updates are asked for, and two hundred are made, with a replacement in its slot."""
-    run = start(cluster, stop=ps.Stop(updates=200))
+    run = start(cluster, stop=ps.Stop(updates=200), stragglers="constant:seconds=0.05")
     reaches(run.store, 10)
     victim = log(run.store, "joined")[0]
     os.kill(pid_of(victim), signal.SIGKILL)

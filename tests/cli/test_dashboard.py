@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import Result
 
+from psplatform.cli import page
 from psplatform.cli.commands.dashboard import announce, settings_for
 from psplatform.cli.page import Page
+from psplatform.client.clusters import ports
 from psplatform.dashboard import server
 from psplatform.dashboard.settings import PORT, Settings
 from psplatform.errors import ConfigurationError
@@ -32,9 +34,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return ports.free_port()
 
 
 @pytest.fixture
@@ -228,6 +228,15 @@ def test_configuration_errors_name_their_field(taken_port: int) -> None:
 def test_buttons_that_kill_are_asked_for_together_with_a_page(refused: Callable[..., str], command: list[str]) -> None:
     said = refused(*command, "--allow-chaos")
     assert "--allow-chaos adds buttons to the page that --dashboard opens; give both, or neither" in said
+
+
+def test_a_page_beside_a_run_has_the_usual_port_or_another_where_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, free_port: int, taken_port: int
+) -> None:
+    monkeypatch.setattr(page, "PORT", free_port)
+    assert page.port_of_page() == free_port
+    monkeypatch.setattr(page, "PORT", taken_port)
+    assert page.port_of_page() not in {0, taken_port}
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -173,8 +173,8 @@ def test_a_copy_of_the_store_of_a_run_that_goes_on_is_not_live(place: str) -> No
 def test_a_silent_run_with_a_checkpoint_can_be_recovered(place: str) -> None:
     store = write(f"{place}/run.zarr")
     write_log(store)
-    grow_old(store, 95)
     save_checkpoint(store, 3)
+    grow_old(store, 95)
     found = look_at(store)
     assert told(found) == (RUN, State.RECOVERABLE, 3)
     said = "nothing was logged for 95 s and no scheduler that was asked knows it; recover it from checkpoint 3"

@@ -51,9 +51,15 @@ class FakeCluster:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "RESTART_S", 0.2)
+    monkeypatch.setattr(preflight, "RESTART_S", 60.0)
     monkeypatch.setattr(preflight, "_LOOK_S", 0.01)
     monkeypatch.setattr("psplatform.runtime.cluster.TIMEOUTS", replace(TIMEOUTS, ask_all_s=0.1, ask_one_s=0.1))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the deadline come soon."""
+    monkeypatch.setattr(preflight, "RESTART_S", 0.2)
 
 
 def died(address: str) -> tuple[float, dict[str, Any]]:
@@ -75,7 +81,7 @@ def test_one_that_has_registered_and_does_not_run_yet_is_waited_for() -> None:
     assert FakeCluster(looks, {}, [died(B), came]).able(2) == [A, NEW]
 
 
-def test_one_that_never_runs_is_done_without_after_a_deadline() -> None:
+def test_one_that_never_runs_is_done_without_after_a_deadline(impatient: None) -> None:
     cluster = FakeCluster([[A, "~" + NEW]], {})
     assert cluster.able(2) == [A]
     assert cluster.said[-1] == "going on without 1 Dask workers that did not start within 0.2 s"
@@ -104,13 +110,13 @@ def test_one_that_was_replaced_or_was_asked_to_leave_is_not_waited_for() -> None
     assert not cluster.said
 
 
-def test_one_that_hangs_is_done_without_after_a_deadline() -> None:
+def test_one_that_hangs_is_done_without_after_a_deadline(impatient: None) -> None:
     cluster = FakeCluster([[A, B]], {B: "hangs"})
     assert cluster.able(1) == [A]
     assert cluster.said[-1] == f"going on without {B}: no answer within 0.2 s"
 
 
-def test_where_nobody_answers_the_cluster_is_to_blame_not_what_is_installed() -> None:
+def test_where_nobody_answers_the_cluster_is_to_blame_not_what_is_installed(impatient: None) -> None:
     cluster = FakeCluster([[A, B]], {A: OSError("refused"), B: "hangs"})
     with pytest.raises(ClusterError, match=r"none of the 2 Dask workers answered within 0.2 s"):
         cluster.able(1)

@@ -120,7 +120,7 @@ def test_taking_back_twice_returns_one_ticket() -> None:
 
 
 @given(batches=st.integers(1, 6), slots=st.integers(1, 5), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_batch_is_applied_exactly_once_per_epoch_under_any_interleaving(
     batches: int, slots: int, data: st.DataObject
 ) -> None:

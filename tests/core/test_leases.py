@@ -45,7 +45,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 3), st.sampled_from("abcd"), st.sampled_
 
 
 @given(STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_leases_agree_with_looking_at_everybody(steps: list[tuple[float, str, str]]) -> None:
     leases, heard, now = Leases(2.0), dict[str, float](), 0.0
     for pause, name, action in steps:

@@ -65,7 +65,7 @@ def test_the_squared_norm_does_not_depend_on_the_order_of_the_shards(order: tupl
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=40), st.floats(1e-3, 1e4, allow_subnormal=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_clipping_factor_is_the_one_of_torch(values: list[float], limit: float) -> None:
     parameter = torch.nn.Parameter(torch.zeros(len(values), dtype=torch.float64))
     gradient = torch.tensor(values, dtype=torch.float64)

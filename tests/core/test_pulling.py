@@ -103,7 +103,7 @@ def test_a_cancelled_pull_expects_nothing_and_has_no_label() -> None:
 
 
 @given(shards=st.integers(1, 5), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_an_exact_pull_ends_at_one_version_whatever_shards_show_meanwhile(shards: int, data: st.DataObject) -> None:
     """Shards move up to a last version; requests are answered in any order, repeats included."""
     last = 6

@@ -179,4 +179,4 @@ class RosterMachine(RuleBasedStateMachine):
 
 
 TestRosterMachine = RosterMachine.TestCase
-TestRosterMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRosterMachine.settings = settings(max_examples=60, stateful_step_count=40)

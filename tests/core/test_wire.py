@@ -294,7 +294,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_bytes_make_anything_but_a_value_or_a_protocol_error(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         decode(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import socket
 import sys
 import tomllib
 import urllib.request
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from psplatform.client.clusters.ports import free_port
 from psplatform.jobs.stragglers import SlowServers, Stragglers
 from psplatform.policies.registry import describe_policies
 from psplatform.simulation.conditions import parse_network, parse_run_times
@@ -145,7 +145,7 @@ def test_a_run_goes_on_from_its_store_on_other_shards(shell: Any) -> None:
 def test_a_page_opens_and_ends_with_its_command(cluster: Any, command: str) -> None:
     shell = cluster.shell
     words = command.replace(PLACE, cluster.address).split()
-    port = [] if "demo" in words else ["--port", str(_free_port())]
+    port = [] if "demo" in words else ["--port", str(free_port())]
     said = shell.folder / "page.txt"
     with said.open("w") as output:
         process = shell.start([*words, *port], output)
@@ -321,13 +321,6 @@ def _answers(url: str) -> bool:
         return bool(_fetched(url))
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _documented_fields() -> set[str]:

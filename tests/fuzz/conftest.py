@@ -36,7 +36,6 @@ EXAMPLES: Final = int(os.environ.get("PSPLATFORM_FUZZ_EXAMPLES", "30"))
 FUZZ: Final = settings(
     max_examples=EXAMPLES,
     derandomize=True,
-    deadline=None,
     database=None,
     phases=(Phase.explicit, Phase.generate),  # an example of a whole store is not made smaller in a test's time
     print_blob=True,

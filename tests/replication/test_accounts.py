@@ -20,7 +20,7 @@ MAGNITUDES = st.sampled_from([1e-30, 1e-8, 1.0, 1e8, 1e30])
     scales=st.lists(MAGNITUDES, min_size=1, max_size=30),
     settles=st.lists(st.booleans(), min_size=30, max_size=30),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_estimate_is_never_below_the_true_distance(seed: int, scales: list[float], settles: list[bool]) -> None:
     """Parameters in float64; steps are measured in float64 from where they begin to where they really end."""
     rng = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def test_a_slow_transfer_is_remembered_for_as_long_as_it_is_one_of_the_last_eigh
 
 
 @given(seed=st.integers(0, 2**32 - 1), most=st.floats(0.0, 1e6), slowest=st.integers(0, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_transfer_is_due_between_half_of_the_bound_and_all_of_it(seed: int, most: float, slowest: int) -> None:
     rng = np.random.default_rng(seed)
     account, newest = Account(most_distance=most), 0

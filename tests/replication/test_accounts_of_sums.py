@@ -106,7 +106,7 @@ def test_a_bound_of_a_job_counts_updates_whatever_steps_they_come_in() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_is_staged_and_arrives_the_updates_are_those_of_the_steps_that_lack(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     most = int(rng.integers(0, 30))
@@ -122,7 +122,7 @@ def test_whatever_is_staged_and_arrives_the_updates_are_those_of_the_steps_that_
 
 
 @given(seed=st.integers(0, 2**32 - 1), most=st.integers(1, 60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_transfer_is_due_between_half_of_the_updates_that_may_lack_and_all_of_them(seed: int, most: int) -> None:
     rng = np.random.default_rng(seed)
     account, newest = Account(most_updates=most), 0

@@ -19,7 +19,6 @@ from psplatform.tensors.layout import ITEM_BYTES, Layout, Region, TensorSpec
 shapes = st.lists(st.integers(0, 7), max_size=4).map(tuple)
 
 
-@settings(deadline=None)
 @given(shapes, st.integers(1, 60))
 def test_chunks_follow_each_other_without_a_gap(shape: tuple[int, ...], limit: int) -> None:
     grid, size = Grid.of(shape, limit), math.prod(shape)
@@ -31,7 +30,6 @@ def test_chunks_follow_each_other_without_a_gap(shape: tuple[int, ...], limit: i
     assert end == size
 
 
-@settings(deadline=None)
 @given(shapes, st.integers(1, 60), st.data())
 def test_a_run_of_elements_needs_the_chunks_that_hold_any_of_it(
     shape: tuple[int, ...], limit: int, data: st.DataObject
@@ -62,7 +60,7 @@ def test_chunks_are_of_about_equal_size(shape: tuple[int, ...], limit: int, chun
     assert Grid.of(shape, limit).chunk_shape == chunk_shape
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shapes, st.integers(1, 60), st.sampled_from(sorted(ITEM_BYTES)), st.data())
 def test_zarr_reads_every_shape_and_type(shape: tuple[int, ...], limit: int, dtype: str, data: st.DataObject) -> None:
     region = Region.of("buffer", dtype, [TensorSpec("x", shape, dtype, "buffer")])
@@ -94,7 +92,6 @@ def test_a_chunk_is_little_endian_whatever_the_machine(dtype: Any) -> None:
     assert array.packed(native_elsewhere, 3) == array.packed(values, 3) == values.astype(array.dtype).tobytes()
 
 
-@settings(deadline=None)
 @given(
     st.sets(st.text(max_size=6) | st.sampled_from(["", "%", "zarr.json", "%7Aarr.json", "..", "%2E.", "__a", "%5F_a"]))
 )

@@ -84,7 +84,7 @@ def models(draw: st.DrawFn) -> tuple[TensorSpec, ...]:
     return tuple(specs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(models(), st.integers(1, 7), st.integers(1, 7), st.integers(1, 200))
 def test_any_model_comes_back_on_any_number_of_shards(
     sample_of: Any, specs: tuple[TensorSpec, ...], written: int, read: int, chunk_bytes: int

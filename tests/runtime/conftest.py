@@ -127,7 +127,7 @@ def run_id() -> Iterator[str]:
     yield run
     for folder in segments._folders():
         for path in folder.glob(f"*psplatform-{run}-*"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # another process may sweep it meanwhile
 
 
 @pytest.fixture

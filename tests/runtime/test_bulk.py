@@ -22,6 +22,8 @@ from tests.support.two_servers import Two, two
 SIZE = 300_000
 """Elements of a large array."""
 
+LIMIT_S = 180.0
+
 
 @dataclass
 class Actor:
@@ -30,6 +32,8 @@ class Actor:
     taken: list[Any] = field(default_factory=list)
     holds: bool = True
     content: list[NDArray[Any]] = field(default_factory=lambda: [np.arange(SIZE, dtype=np.float32), np.arange(5)])
+    waiting: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
+    """The first number of what each call of `wait` was given."""
 
     async def push(self, name: str, arrays: list[NDArray[Any]], number: int | None = None) -> bool:
         self.taken.append((name, arrays, number))
@@ -44,7 +48,14 @@ class Actor:
         return Outgoing(version or None, self.content if version else (), lambda: self.holds)
 
     async def wait(self, arrays: list[NDArray[Any]]) -> None:
+        self.waiting.put_nowait(float(arrays[0][0]))
         await asyncio.sleep(60.0)
+
+    async def waits_with(self, number: float) -> None:
+        """Return once it waits with that first number: earlier calls, given up by now, may come late."""
+        async with asyncio.timeout(LIMIT_S):
+            while await self.waiting.get() != number:
+                pass
 
 
 async def call(found: Two, method: str, *arguments: Any, deadline_s: float = 20.0) -> Any:
@@ -190,8 +201,8 @@ def test_a_call_that_is_given_up_writes_nothing_any_more_and_the_next_is_answere
     async def give_up(found: Two) -> None:
         with pytest.raises(PeerSilent, match="did not answer wait within 0.2 s"):
             await call(found, "wait", [large()], deadline_s=0.2)
-        calling = asyncio.ensure_future(call(found, "wait", [large()]))
-        await asyncio.sleep(0.2)
+        calling = asyncio.ensure_future(call(found, "wait", [large(2.0)]))
+        await found.actor.waits_with(2.0)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
@@ -203,7 +214,7 @@ def test_a_call_that_is_given_up_writes_nothing_any_more_and_the_next_is_answere
 def test_a_peer_that_goes_in_the_middle_is_lost() -> None:
     async def lose(found: Two) -> None:
         calling = asyncio.ensure_future(call(found, "wait", [large()]))
-        await asyncio.sleep(0.2)
+        await found.actor.waits_with(1.0)
         await found.called.close()
         with pytest.raises(PeerLost, match="is gone"):
             await calling

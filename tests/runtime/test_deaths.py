@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from psplatform.client.clusters.ports import free_port
 from psplatform.errors import ClusterError, ProcessDied
 from psplatform.runtime.pools.deaths import Death, death_of, died, read_log
 from psplatform.runtime.timeouts import TIMEOUTS
@@ -87,9 +88,7 @@ def asked(address: str, nanny: str, answers: list[Any], events: Any = (CAME, CLO
 @pytest.fixture
 def gone() -> str:
     """Return an address at which no process listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{one.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ import pytest
 
 Until = Callable[..., None]
 
+PAUSE_S = 5.0
+"""Long enough to be seen."""
+
 PAUSING = """
 import asyncio, sys
 from psplatform.runtime.actors.hurting import pause_this_process
@@ -48,13 +51,21 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process, or one that nobody has waited for yet."""
+    try:
+        return state_of(pid) == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def helpers_of(pid: int) -> list[int]:
     children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     return [int(child) for found in children for child in found]
 
 
 def test_it_goes_on_and_no_zombie_is_left(pausing: Callable[[float], int], until: Until) -> None:
-    pid = pausing(1.0)
+    pid = pausing(PAUSE_S)
     until(lambda: state_of(pid) == "T", "it is stopped")
     until(lambda: state_of(pid) == "S", "it goes on")
     until(lambda: helpers_of(pid) == [], "its helper has ended and was waited for")
@@ -62,7 +73,7 @@ def test_it_goes_on_and_no_zombie_is_left(pausing: Callable[[float], int], until
 
 def test_it_goes_on_whatever_is_asked_of_its_helper(pausing: Callable[[float], int], until: Until) -> None:
     """Which is in a session of its own, so that no terminal ends it, and takes no polite signal."""
-    pid = pausing(2.0)
+    pid = pausing(PAUSE_S)
     until(lambda: state_of(pid) == "T", "it is stopped")
     (helper,) = helpers_of(pid)
     assert os.getsid(helper) == helper != os.getsid(pid)
@@ -72,8 +83,8 @@ def test_it_goes_on_whatever_is_asked_of_its_helper(pausing: Callable[[float], i
 
 
 def test_a_helper_ends_with_the_process_that_it_would_wake(pausing: Callable[[float], int], until: Until) -> None:
-    pid = pausing(2.0)
+    pid = pausing(PAUSE_S)
     until(lambda: state_of(pid) == "T", "it is stopped")
     (helper,) = helpers_of(pid)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{helper}").exists() or state_of(helper) == "Z", "the helper has ended")
+    until(lambda: has_ended(helper), "the helper has ended")

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -24,7 +25,7 @@ from distributed import Status, Worker
 from distributed.protocol.serialize import Serialize
 
 from psplatform.errors import ClusterError
-from psplatform.runtime.comms import local_calls
+from psplatform.runtime.comms import local_calls, socket_names
 from psplatform.runtime.comms.calls import ActorGone, Connect, Peer, PeerLost, PeerSilent, begin_call, call
 from psplatform.runtime.comms.frames import LARGEST
 from psplatform.runtime.comms.local_calls import local_connections_of
@@ -128,6 +129,20 @@ def _socket(address: str) -> Path:
     path = socket_of(address)
     assert path is not None
     return path
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let sockets lie where no process beside this test looks for some that are left over: it would connect to them.
+
+    Short, as names of sockets must be, and open to other users, as the usual folder is.
+    """
+    with TemporaryDirectory(prefix="psp-test-", dir=socket_names._FOLDER) as folder:
+        Path(folder).chmod(0o1777)
+        monkeypatch.setattr(socket_names, "_FOLDER", Path(folder))
+        socket_of.cache_clear()
+        yield
+    socket_of.cache_clear()
 
 
 @pytest.fixture

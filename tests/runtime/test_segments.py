@@ -54,6 +54,16 @@ segments.os.posix_fallocate = reserve_and_die
 segments.Segment.create(sys.argv[1], "slab", 64)
 """
 
+OWNER_IN_A_FOLDER = (
+    """
+import sys
+from pathlib import Path
+from psplatform.runtime.dataplane import segments
+segments._folders = lambda: [Path(sys.argv[2])]
+"""
+    + OWNER
+)
+
 FilesOf = Callable[[str], list[Path]]
 
 
@@ -69,10 +79,20 @@ def reader_of(path: str) -> Segment:
     return reader
 
 
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let segments lie in a folder that no other process of this host sweeps."""
+    monkeypatch.setattr(segments, "_folders", lambda: [tmp_path])
+    return tmp_path
+
+
 @contextmanager
-def other_owner(run: str, program: str = OWNER) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a process that owns a segment of the run; yield it and the segment's path."""
-    command = [sys.executable, "-c", program, run]
+def other_owner(
+    run: str, program: str = OWNER, folder: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a process that owns a segment of the run, in that folder if one is given; yield it and the path."""
+    where = [OWNER_IN_A_FOLDER, run, str(folder)] if folder else [program, run]
+    command = [sys.executable, "-c", *where]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -271,7 +291,7 @@ def test_an_owner_that_cannot_be_seen_may_be_dying(run_id: str, owner: tuple[int
     assert not segment.owner_is_dying, "it knows that it lives"
 
 
-def test_a_sweep_does_not_look_like_an_owner(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_does_not_look_like_an_owner(run_id: str, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that asks while a sweep removes what a dead owner has left hears that it is dead."""
     unlink, said = Path.unlink, []
 
@@ -279,16 +299,13 @@ def test_a_sweep_does_not_look_like_an_owner(run_id: str, monkeypatch: pytest.Mo
         said.append(reader.owner_lives)
         unlink(path, missing_ok=missing_ok)
 
-    for _ in range(5):  # another process of this host may sweep before
-        with other_owner(run_id) as (process, path):
-            reader = reader_of(path)
-            process.kill()
-            process.wait(ANSWER_LIMIT_S)
-            with monkeypatch.context() as patched:
-                patched.setattr(Path, "unlink", look_and_unlink)
-                sweep(run_id)
-        if said:
-            break
+    with other_owner(run_id, folder=own_folder) as (process, path):
+        reader = reader_of(path)
+        process.kill()
+        process.wait(ANSWER_LIMIT_S)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "unlink", look_and_unlink)
+            sweep(run_id)
     assert said == [False]
 
 
@@ -308,9 +325,11 @@ def test_a_sweep_leaves_its_own_process_alone(run_id: str, files_of: FilesOf) ->
     assert files_of(run_id) == [Path(owner.name.path)]
 
 
-def test_a_sweep_keeps_to_the_run_and_the_role_that_it_is_given(run_id: str, files_of: FilesOf) -> None:
+def test_a_sweep_keeps_to_the_run_and_the_role_that_it_is_given(
+    run_id: str, files_of: FilesOf, own_folder: Path
+) -> None:
     """What other runs and other roles lost is theirs to sweep."""
-    with other_owner(run_id) as (process, path):
+    with other_owner(run_id, folder=own_folder) as (process, path):
         process.kill()
         process.wait(ANSWER_LIMIT_S)
         sweep(f"{run_id}x")

@@ -31,7 +31,7 @@ def test_the_seed_of_a_gradient_is_fixed_for_ever() -> None:
     assert gradient_seed(seed=1, slot=2, sequence=3) == GOLDEN_SEED
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**40), st.integers(0, 100), st.integers(1, 300), st.integers(1, 64))
 def test_every_sample_occurs_exactly_once_per_epoch(seed: int, epoch: int, samples: int, batch: int) -> None:
     """Together the batches are a permutation; none is too large, and their sizes differ by at most one."""

@@ -82,7 +82,7 @@ def _one_by_one(records: Sequence[Record]) -> RunView:
     return view
 
 
-@settings(deadline=None, max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate), print_blob=True)
+@settings(max_examples=200, phases=(Phase.explicit, Phase.reuse, Phase.generate), print_blob=True)
 @given(st.lists(st.one_of(*_ANY), min_size=20, max_size=40), st.lists(st.integers(0, 99), max_size=2))
 def test_pieces_of_any_size_give_the_same_picture(records: list[Record], cuts: list[int]) -> None:
     """To the last bit: sums are made in the same order."""

@@ -163,4 +163,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestLogMachine.settings = settings(max_examples=200, stateful_step_count=30)

@@ -115,7 +115,7 @@ def test_sgd_has_the_bits_of_torch(case: str, size: int, options: dict[str, bool
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.integers(1, 200), cuts=st.lists(st.integers(0, 200), max_size=4), tile=st.integers(1, 64))
 def test_the_bits_do_not_depend_on_cuts_or_tiles(
     spec: Optimizer, size: int, cuts: list[int], tile: int, monkeypatch: pytest.MonkeyPatch

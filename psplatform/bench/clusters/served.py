@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from psplatform.bench.measuring.host import cpu_seconds, free_port
+from psplatform.bench.measuring.host import cpu_seconds
+from psplatform.client.clusters.ports import free_port
 from psplatform.errors import ClusterError
 
 _START_S: Final = 120.0

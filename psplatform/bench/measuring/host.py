@@ -1,9 +1,8 @@
-"""What measurements ask of their host: what processes compute and hold, as Linux counts it, and a port for them."""
+"""What measurements ask of their host: what processes compute and hold, as Linux counts it."""
 
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Final
 
@@ -37,14 +36,6 @@ def held_bytes(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
-
-def free_port() -> int:
-    """Return a port of this host that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _stat(pid: int) -> list[str]:

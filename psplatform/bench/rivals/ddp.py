@@ -12,9 +12,9 @@ from torch import distributed
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from psplatform.bench.measuring.host import free_port
 from psplatform.bench.rivals.loops import finish, in_processes, repeats_for, timed
 from psplatform.bench.tasks.models import MODELS
+from psplatform.client.clusters.ports import free_port
 
 _LEARNING_RATE: Final = 1e-3
 

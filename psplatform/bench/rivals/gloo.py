@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from psplatform.bench.measuring.host import free_port
 from psplatform.bench.rivals.loops import LEARNING_RATE, finish, in_processes, repeats_for, timed
+from psplatform.client.clusters.ports import free_port
 
 
 def measure(workers: int, parameters: int, seconds: float, device: str = "cpu") -> tuple[float, float]:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.distributed import rpc
 
-from psplatform.bench.measuring.host import free_port
 from psplatform.bench.rivals.loops import LEARNING_RATE, WARM_UPS, in_processes, repeats_for, timed
+from psplatform.client.clusters.ports import free_port
 
 
 class _Server:

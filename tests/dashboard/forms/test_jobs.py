@@ -129,7 +129,7 @@ def of_command(command: str) -> dict[str, Any]:
     return job_fields(given.pop("what"), given)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(job=jobs())
 def test_the_file_and_the_command_start_the_same_job(job: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"

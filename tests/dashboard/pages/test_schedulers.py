@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from psplatform.client.clusters.ports import free_port
 from psplatform.dashboard.cluster import Cluster
 from psplatform.dashboard.pages import frame
 from psplatform.errors import ClusterError
@@ -18,9 +18,7 @@ from psplatform.errors import ClusterError
 @pytest.fixture(scope="module")
 def dead() -> str:
     """An address at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module")
