@@ -61,13 +61,14 @@ class Timeouts:
     open_s
         For an actor to import what the task needs and to read its data.
     open_silent_s
-        For a process to answer while an actor in it opens: an import may keep its event loop waiting.
+        For a process to answer while an actor in it opens, or is attached to: an import may keep its event loop
+        waiting.
     replace_after_s
         What is lost is made again a little later: first the run must go on, on whatever cores there are.
     create_look_s
         Between two looks at the cluster while an actor is made.
     open_look_s
-        Between two questions whether the process of an actor that opens still answers.
+        Between two questions whether the process of an actor that opens, or is attached to, still answers.
     meet_s
         For the process of an actor to say which one of its host it is.
     warm_s
@@ -157,7 +158,8 @@ class Timeouts:
     store_look_s
         For a store to show whose it is, before a standby counts it as not to be seen from its host.
     stand_aside_s
-        How long a standby that does not see the store lets another take over, which may see it.
+        How long a standby that does not see the store lets another take over, which may see it: that notices the
+        loss later, because its lease may be longer, looks at the store as well, and claims its own number first.
     report_s
         For the coordinator to take what a copy says of a trouble.
     reply_s
@@ -244,8 +246,8 @@ class Timeouts:
     flush_s: float = 0.5
     open_log_retry_s: float = 1.0
     store_retry_s: float = 0.5
-    store_look_s: float = 0.5
-    stand_aside_s: float = 2.0
+    store_look_s: float = 2.0
+    stand_aside_s: float = 4.0
     report_s: float = 10.0
     reply_s: float = 0.05
 
@@ -276,6 +278,7 @@ _ORDER: Final = (
     ("not_yet_s", "pull_s", "a pull that waits is answered before its call runs out"),
     ("scheduler_silent_s", "claim_s", "a scheduler is missed before a claim of it is given up"),
     ("store_look_s", "stand_aside_s", "another standby has looked by then"),
+    ("open_silent_s", "attach_s", "a server that is attached to is asked more than once"),
     ("open_silent_s", "open_s", "an actor that opens is asked more than once"),
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from process_states import has_ended
 
 from psplatform.dashboard import launcher, priority, server
 from psplatform.dashboard.priority import lower_session, lower_session_soon
@@ -61,14 +62,6 @@ def start() -> Iterator[Start]:
 def _said(process: subprocess.Popen[str]) -> list[int]:
     assert process.stdout is not None
     return [int(word) for word in process.stdout.readline().split()]
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether there is no such process, or one that nobody has waited for: not every first process of a system does."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def _niceness(pid: int) -> int:
@@ -148,9 +141,9 @@ def test_the_child_ends_when_the_program_is_killed(start: Start, grouped: Path) 
     program.kill()
     program.wait(_LIMIT_S)
     give_up_at = time.monotonic() + _LIMIT_S
-    while not _has_ended(child) and time.monotonic() < give_up_at:
+    while not has_ended(child) and time.monotonic() < give_up_at:
         time.sleep(0.01)
-    assert _has_ended(child)
+    assert has_ended(child)
 
 
 def test_a_change_that_the_kernel_puts_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,10 +83,6 @@ class FakeNetwork:
         network = self
 
         class Remote:
-            async def identity(self) -> Any:
-                result = network._answer("identity")
-                return await result if asyncio.iscoroutine(result) else result
-
             async def actor_execute(self, actor: str, function: str, args: list[Any], kwargs: Any) -> Any:
                 network.calls.append((address, actor, function))
                 try:

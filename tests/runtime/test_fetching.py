@@ -33,7 +33,7 @@ def test_the_memory_of_a_server_that_was_swept_is_given_up(
     asked = iter(["lost", "kept", "new"])
 
     async def attach_all() -> list[str]:
-        connect = network(lambda *_arguments: (True, contents[next(asked)].name))
+        connect = network(lambda method, *_: (True, contents[next(asked)].name) if method == "attach" else None)
         peers = dict.fromkeys(contents, peer)
         places = connect, layout, "w", None, peers, Parameters(layout)
         fetcher = Fetcher(*places, bool, bool, SharedMemory(), Background())
@@ -109,7 +109,7 @@ def test_a_server_that_is_swept_while_its_memory_is_taken_is_lost(
             kept.discard(content.name)
 
     async def attach_all() -> list[str]:
-        connect = network(lambda *_arguments: (True, contents[next(asked)].name))
+        connect = network(lambda method, *_: (True, contents[next(asked)].name) if method == "attach" else None)
         places = connect, layout, "w", None, dict.fromkeys(contents, peer), Slow(layout)
         fetcher = Fetcher(*places, bool, bool, SharedMemory(), Background())
         first = asyncio.create_task(fetcher.attach("lost", 0))

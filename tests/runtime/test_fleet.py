@@ -31,7 +31,7 @@ class Program:
 def opening(network: Any, peer: Peer) -> Any:
     async def open_and_look() -> tuple[Any, float]:
         try:
-            found: Any = await Fleet(cast(Any, SimpleNamespace(rpc=network)), network, cast(Any, Program())).open(peer)
+            found: Any = await Fleet(cast(Any, None), network, cast(Any, Program())).open(peer)
         except PeerLost as error:
             found = error
         return found, asyncio.get_running_loop().time()

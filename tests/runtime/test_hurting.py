@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from process_states import has_ended, state_of
 
 Until = Callable[..., None]
 
@@ -45,18 +46,6 @@ def pausing() -> Iterator[Callable[[float], int]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def has_ended(pid: int) -> bool:
-    """Whether there is no such process, or one that nobody has waited for yet."""
-    try:
-        return state_of(pid) == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def helpers_of(pid: int) -> list[int]:

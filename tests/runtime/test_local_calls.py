@@ -741,7 +741,7 @@ def test_an_answer_that_cannot_be_read_here_is_none(run: Any, monkeypatch: pytes
 
 
 def test_a_process_that_ends_while_it_begins_to_listen_reads_no_other_socket_instead(run: Any) -> None:
-    """The number of the closed socket is the next socket's, which would not be read if the loop still knew it."""
+    """The descriptor of a closed socket is the next one's, which would not be read if the event loop still knew it."""
 
     async def test(caller: Process, called: Process, host: Host) -> None:
         loop = asyncio.get_running_loop()

@@ -24,6 +24,7 @@ from psplatform.replication.stores.store import create_run
 from psplatform.runtime.actors.coordinator import standby_host as module
 from psplatform.runtime.actors.coordinator.standby_host import StandbyHost, StandbySnapshot, snapshot_of
 from psplatform.runtime.comms.calls import Peer
+from psplatform.runtime.pools.watching import ENDED
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.telemetry.log.segments import Position
 from psplatform.telemetry.read_model import RunView
@@ -175,6 +176,7 @@ def test_what_came_of_an_event_that_it_will_not_see_is_not_known_either(followin
 @pytest.mark.parametrize(
     ("replicas", "store", "waits"),
     [(2, "seen", False), (2, "away", True), (2, "hangs", True), (2, "another's", True), (1, "away", False)],
+    ids=str,
 )
 def test_a_standby_that_does_not_see_the_store_lets_another_go_first(
     following: Any, jump: Jump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicas: int, store: str, waits: bool
@@ -197,12 +199,16 @@ def test_a_standby_that_does_not_see_the_store_lets_another_go_first(
 
     monkeypatch.setattr(asyncio, "to_thread", look)  # the clock would jump while a thread looks
 
-    async def lose() -> None:
+    async def lose(*, in_good_order: bool) -> None:
+        begins = asyncio.get_running_loop().time()
         _, one = following(replicas, SimpleNamespace(store=str(path), run="run", term=1))
-        one.relieve()
+        one.relieve() if in_good_order else one._on_lead_lost(ENDED)
         await asyncio.sleep(60.0)
         one.close()
+        claimed[-1] -= begins
 
-    jump(lose())
-    (at,) = claimed
+    jump(lose(in_good_order=False))
+    jump(lose(in_good_order=True))
+    at, after_notice = claimed
     assert (at >= TIMEOUTS.stand_aside_s) == waits
+    assert after_notice == 0.0, "no other standby is asked, and the server beside the coordinator waits"

@@ -118,12 +118,15 @@ def test_one_whose_process_ends_as_it_is_made_is_made_in_another_at_once(standby
     assert host.placed[-1] == ({HERE.address}, set()), "it may be able by now"
 
 
-@pytest.mark.parametrize("error", [ValueError("no such class"), PeerLost("gone", peer="here")])
+@pytest.mark.parametrize(
+    ("error", "is_able"), [(ValueError("no such class"), False), (PeerLost("gone", peer="here"), True)]
+)
 def test_a_standby_that_cannot_begin_is_lost_and_nothing_is_kept_for_it(
-    host: Host, standbys: Standbys, network: Any, error: Exception
+    host: Host, standbys: Standbys, network: Any, error: Exception, is_able: bool
 ) -> None:
     """Else every decision would wait for it until its lease is over, and all events be kept until the run's end."""
     standbys._deputies.clear()
+    told: list[str] = []
 
     async def create(*_: Any) -> Peer:
         return THERE
@@ -133,9 +136,10 @@ def test_a_standby_that_cannot_begin_is_lost_and_nothing_is_kept_for_it(
 
     async def make() -> StandbyClient:
         fleet = cast(Any, SimpleNamespace(release=lambda peer: None, offer=_offer, create=create))
-        host.connect, host.program, host.peer = network(refuse), None, HERE  # type: ignore[attr-defined]
-        host.actor = None  # type: ignore[attr-defined]
-        one = StandbyClient(cast(Any, host), fleet, 4, standbys._place, standbys._on_ended)
+        around: Any = host
+        around.connect, around.program, around.peer, around.actor = network(refuse), None, HERE, None
+        around.new_background = lambda: Background(told.append)
+        one = StandbyClient(around, fleet, 4, standbys._place, standbys._on_ended)
         one._snapshot = lambda: None  # type: ignore[method-assign, assignment, return-value]
         standbys._deputies[4] = one
         await one._make()
@@ -146,3 +150,8 @@ def test_a_standby_that_cannot_begin_is_lost_and_nothing_is_kept_for_it(
     assert (one.peer, standbys._deputies) == (None, {})
     one.tell("what is decided later")
     assert one._early is None
+    place = "tcp://10.0.0.4:1"
+    assert host.unavailable.addresses == ({THERE.address} if is_able else set()), "its process goes on"
+    assert told == ([] if is_able else ["ValueError: no such class"])
+    asyncio.run(standbys._place(5))
+    assert host.placed[-1][1] == (set() if is_able else {place}), "it is tried where it has not failed yet"

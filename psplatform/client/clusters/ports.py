@@ -18,17 +18,17 @@ _TRIES: Final = 20
 
 
 def free_port() -> int:
-    """Return a port of this host that nothing listens at, and that the system gives to nobody else meanwhile.
+    """Return a port of this host that nothing listens at, below the ephemeral ones if there is any.
 
-    Every connection, and every listener that leaves the choice to the system, gets one of the ephemeral ports.  This is
-    one below them, at random; where there is none, it is an ephemeral one.
+    The system assigns ephemeral ports to connections and to listeners that leave the choice to it; it would assign such
+    a port to another process before the server is there.
     """
     found = _first_free(_candidates())
     return _system_choice() if found is None else found
 
 
 def _candidates() -> list[int]:
-    """Draw ports below the ephemeral ones, by chance that no seed repeats: another process would draw the same."""
+    """Draw ports below the ephemeral ones, whatever `random` was seeded with: processes must not draw the same."""
     there = range(_LOWEST, _lowest_ephemeral())
     return SystemRandom().sample(there, min(_TRIES, len(there)))
 

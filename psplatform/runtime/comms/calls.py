@@ -295,7 +295,7 @@ async def call_the_living(connect: Connect, peer: Peer, method: str, *arguments:
 
 
 async def while_heard(connect: Connect, peer: Peer, calling: Coroutine[Any, Any, Any], doing: str) -> Any:
-    """Return what calling a peer returns, for what may take far longer than a process that goes on is ever silent.
+    """Return what a long call to a peer returns, unless the peer's process stops answering meanwhile.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ async def while_heard(connect: Connect, peer: Peer, calling: Coroutine[Any, Any,
     Raises
     ------
     PeerSilent
-        If the peer's process answers nothing for long meanwhile: it is stopped.
+        If the peer's process answers nothing for a minute: it is stopped.
     """
     asking, watching = asyncio.ensure_future(calling), asyncio.ensure_future(_until_silent(connect, peer))
     try:

@@ -122,7 +122,7 @@ class _LocalCalls(WorkerPlugin):
             listening.bind(str(hidden))
             hidden.chmod(0o600)
             inode = hidden.lstat().st_ino
-            # In that order, also if this is cancelled: a number that is read must not become another socket's.
+            # Before the socket is closed, also if this is cancelled: its descriptor may be another socket's at once.
             opened.callback(loop.remove_reader, listening)
             server = await loop.create_unix_server(self._make_serving, sock=listening)
             # Asyncio loses a connection that it has accepted if the server is closed before the next round.

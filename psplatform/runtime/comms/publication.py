@@ -80,20 +80,20 @@ class Card:
 async def _show(client: Client, run: str, card: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, KeyError, TimeoutError):
         if not await _on_scheduler(client, show_card, run=run, card=card):
-            await _within(client.set_metadata([dataset_name(run)], card))
+            await _answered_in_time(client.set_metadata([dataset_name(run)], card))
 
 
 async def withdraw(client: Client, run: str) -> None:
     """Let nobody find a run any more, and have its scheduler forget it: it is over, or begins anew."""
     with contextlib.suppress(KeyError, OSError, TimeoutError):  # it may have been done before, or not been published
-        await _within(client.unpublish_dataset(dataset_name(run)))
+        await _answered_in_time(client.unpublish_dataset(dataset_name(run)))
     with contextlib.suppress(KeyError, OSError, TimeoutError):
         if not await _on_scheduler(client, forget_run, run=run):
-            await _within(client.set_metadata([dataset_name(run)], None))
+            await _answered_in_time(client.set_metadata([dataset_name(run)], None))
 
 
-async def _within(asking: Awaitable[Any]) -> None:
-    """Wait for what a scheduler is asked, which may be stopped; Dask would wait for ever."""
+async def _answered_in_time(asking: Awaitable[Any]) -> None:
+    """Wait for an answer of the scheduler, for a while: it may be stopped, and Dask would wait for ever."""
     async with asyncio.timeout(TIMEOUTS.card_s):
         await asking
 
@@ -103,7 +103,7 @@ async def _on_scheduler(client: Client, function: Callable[..., None], **argumen
     if client.scheduler is None:  # Dask has given it up
         return True
     try:
-        await _within(client.run_on_scheduler(function, **arguments))
+        await _answered_in_time(client.run_on_scheduler(function, **arguments))
     except (OSError, TimeoutError):
         raise
     except Exception:  # noqa: BLE001  Dask raises here whatever was raised there, an ImportError for example

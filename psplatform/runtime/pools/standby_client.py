@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from psplatform.core.supervision.standby import standby_name
-from psplatform.errors import PsplatformError
 from psplatform.nodes.coordinator import CoordinatorNode
 from psplatform.runtime.actors.coordinator.process import Employer
 from psplatform.runtime.actors.coordinator.standby_host import StandbySnapshot, snapshot_of
@@ -63,6 +62,8 @@ class StandbyClient:
         The Dask worker at which it is, or is being made; "" before that is known.
     was_told
         Whether it has been told what to begin with, so that it may take over.
+    is_able
+        Whether it can begin in its process, as far as is known.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class StandbyClient:
         self.peer: Peer | None = None
         self.address = ""
         self.was_told = False
+        self.is_able = True
 
     @property
     def stands_by(self) -> bool:
@@ -112,8 +114,13 @@ class StandbyClient:
         try:
             arguments = host.program, peer.key, host.peer, self._snapshot()
             await call(host.connect, peer, "stand_by", *arguments, deadline_s=TIMEOUTS.snapshot_s)
-        except Exception as error:  # noqa: BLE001  whatever is raised there: it does not follow
-            self._lose(str(error) if isinstance(error, PsplatformError) else f"{type(error).__name__}: {error}")
+        except PeerLost as error:
+            self._lose(str(error))
+            return
+        except Exception as error:  # noqa: BLE001  what cannot be sent, or cannot be read or done there
+            self._background.tell_of(error)
+            self.is_able = False
+            self._end(f"{type(error).__name__}: {error}")
             return
         if self.peer is not None:  # else it was lost meanwhile
             self._follow(peer)

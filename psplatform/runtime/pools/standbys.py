@@ -69,6 +69,8 @@ class Standbys:
         if ended is None:
             return
         ended.drop()
+        if not ended.is_able:
+            self._failed.add(ended.address)
         if ended.was_told:
             # Programs hear of it when the number is claimed: until then the standby may lead.
             self._host.feed(StandbyLost(number, reason))

@@ -55,7 +55,8 @@ async def is_seen_here(program: Program) -> bool:
     """Whether this process sees the store, and as the run's own; one that does not answer soon is not seen."""
     try:
         async with asyncio.timeout(TIMEOUTS.store_look_s):
-            await asyncio.to_thread(StoreGuard(program.store, program.run, program.term).check)
+            # In the thread, because making a guard may connect to the storage.
+            await asyncio.to_thread(lambda: StoreGuard(program.store, program.run, program.term).check())
     except (StoreError, TimeoutError):
         return False
     return True

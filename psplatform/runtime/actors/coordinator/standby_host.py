@@ -117,6 +117,7 @@ class StandbyHost:
         # Since then a client was made: left out, that would look like a pause between beats, and lengthen leases.
         self._offset = snapshot.elapsed_s - arrived_at
         self._answers: list[Any] = []
+        self._is_relieving = False
         coordinator, self.view = pickle.loads(snapshot.snapshot)  # noqa: S301  from the coordinator's process, not a store
         self.standby = Standby(
             snapshot.number,
@@ -224,6 +225,7 @@ class StandbyHost:
 
     def relieve(self) -> None:
         """Take over now: the coordinator's process is about to end in good order."""
+        self._is_relieving = True
         self._node.feed(CoordinatorLost("retired"))
 
     def _say(self, effect: Send) -> None:
@@ -243,7 +245,7 @@ class StandbyHost:
 
     async def _claim_until_answered(self, effect: Claim) -> None:
         await asyncio.sleep(effect.after_s)
-        if not effect.out and self._has_others and not await is_seen_here(self.program):
+        if self._may_stand_aside and not effect.out and not await is_seen_here(self.program):
             # One that has taken over and cannot open the log would end the run.
             self._log.warning("does not see the store %s: another standby goes first", self.program.store)
             await asyncio.sleep(TIMEOUTS.stand_aside_s)
@@ -256,9 +258,10 @@ class StandbyHost:
         self._node.feed(Claimed(effect.number, granted))
 
     @property
-    def _has_others(self) -> bool:
+    def _may_stand_aside(self) -> bool:
+        """Whether there may be another standby, which knows by itself that the coordinator is lost."""
         protection = self.standby.coordinator.state.plan.protection
-        return protection is not None and protection.replicas > 1
+        return protection is not None and protection.replicas > 1 and not self._is_relieving
 
     async def _has_claimed(self, number: int, *, out: bool = False) -> bool:
         term = self.standby.term
