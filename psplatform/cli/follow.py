@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from psplatform.client.run import Run
 
 
+_STOPS_S: Final = 60.0
+
+
 class Unkept(click.ClickException):
     """A run failed because of its store; exit code 1."""
+
+
+class Unfinished(click.ClickException):
+    """A run was left before it had stopped; exit code 1."""
 
 
 def follow(
@@ -26,13 +33,15 @@ def follow(
     *,
     as_json: bool,
     stop_on_interrupt: bool = True,
+    embedded: bool = False,
     on_progress: Callable[[dict[str, Any]], None] = lambda summary: None,
 ) -> None:
     """Show the run until it is over, then its summary.
 
     `on_progress` is called with the summary so far, a few times per second.
 
-    The first Ctrl-C stops the run and the second leaves it, or, without `stop_on_interrupt`, the first leaves it.
+    The first Ctrl-C stops the run and the second leaves it, or, without `stop_on_interrupt`, the first leaves it.  A
+    run on a cluster that is `embedded` in this program ends with that.
 
     Raises
     ------
@@ -40,10 +49,12 @@ def follow(
         Why the run failed, after its summary was shown.
     Unkept
         The same, where its store is to blame: unlike one that is refused at the start, something was started.
+    Unfinished
+        If it was left before it had stopped.
     """
     failure: PsplatformError | None = None
     try:
-        _wait(run, line, on_progress, stop_on_interrupt=stop_on_interrupt)
+        _wait(run, line, on_progress, stop_on_interrupt=stop_on_interrupt, embedded=embedded)
     except PsplatformError as error:
         failure = error
     line.__exit__()
@@ -65,7 +76,12 @@ def show(status: dict[str, Any], *, as_json: bool, failure: PsplatformError | No
 
 
 def _wait(
-    run: Run, line: ProgressLine, on_progress: Callable[[dict[str, Any]], None], *, stop_on_interrupt: bool
+    run: Run,
+    line: ProgressLine,
+    on_progress: Callable[[dict[str, Any]], None],
+    *,
+    stop_on_interrupt: bool,
+    embedded: bool,
 ) -> None:
     def progress(summary: dict[str, Any]) -> None:
         line.summary(summary)
@@ -73,9 +89,24 @@ def _wait(
 
     try:
         run.wait(progress=progress, step=line.say)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if not stop_on_interrupt:
             return
-        line.say("stopping; press Ctrl-C again to leave the run alone")
-        run.stop("interrupted at the keyboard")
-        run.wait(timeout_s=60, progress=line.summary, step=line.say)
+        _stop(run, line, str(interrupt) or "interrupted at the keyboard", embedded=embedded)
+
+
+def _stop(run: Run, line: ProgressLine, reason: str, *, embedded: bool) -> None:
+    """Stop the run in good order, unless that is interrupted as well."""
+    again = "end it without saving what it has learned since its last checkpoint" if embedded else "leave the run alone"
+    line.say(f"stopping; press Ctrl-C again to {again}")
+    try:
+        run.stop(reason)
+        run.wait(timeout_s=_STOPS_S, progress=line.summary, step=line.say)
+    except (KeyboardInterrupt, TimeoutError) as error:
+        state = "interrupted again" if isinstance(error, KeyboardInterrupt) else f"not over after {_STOPS_S:g} s"
+        if embedded:
+            line.say("ending the cluster")
+            raise Unfinished(
+                f"the run was {state} and ended with its cluster: psplatform recover {run.store}"
+            ) from None
+        raise Unfinished(f"the run was {state} and goes on: psplatform attach {run.store}") from None

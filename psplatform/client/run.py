@@ -116,7 +116,7 @@ class Run:
                 link.gone = True
                 return self._from_store()
             left = link.left_the_cluster()
-            if not link.stands_by and (left or isinstance(lost, PeerSilent)):
+            if (not link.stands_by and (left or isinstance(lost, PeerSilent))) or link.cluster_is_empty():
                 break
             if link.stands_by:
                 say(f"the coordinator does not answer; waiting up to {_TAKEOVER_S:g} s for its standby to take over")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -93,10 +96,13 @@ class FakeRun:
     ``records`` is its log, and ``trouble`` what its store refuses.
     """
 
+    store: ClassVar[str] = "run.zarr"
+
     failure: PsplatformError | None = None
     trouble: str = ""
     records: tuple[dict[str, Any], ...] = RECORDS
     interrupts: int = 0
+    signal: signal.Signals | None = None  # which interrupts it instead of the keyboard
     stopped: list[str] = field(default_factory=list)
     closed: bool = False
     steps: tuple[str, ...] = ()
@@ -112,7 +118,10 @@ class FakeRun:
         progress(self.metrics())
         if self.interrupts:
             self.interrupts -= 1
-            raise KeyboardInterrupt
+            if self.signal is None:
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), self.signal)
+            time.sleep(0.01)  # heeded at the latest then
         if self.failure is not None:
             raise self.failure
         return self.metrics()

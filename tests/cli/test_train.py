@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -261,10 +262,48 @@ def test_the_first_interrupt_stops_the_run_in_good_order(psplatform: Command, la
     assert "updates (1 updates)" in result.stdout
 
 
-def test_the_second_interrupt_leaves(psplatform: Command, launch: Any) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", [("train", "digits"), ("demo",)])
+def test_a_signal_that_asks_the_program_to_end_stops_the_run_in_good_order(
+    psplatform: Command, launch: Any, number: signal.Signals, command: tuple[str, ...]
+) -> None:
+    """As batch systems, containers and `timeout` end programs; afterwards it ends the program as usual again."""
+    launch.run.interrupts, launch.run.signal = 1, number
+    result = psplatform(*command)
+    assert launch.run.stopped == [f"interrupted by {number.name}"]
+    assert "updates (1 updates)" in result.stdout
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_to_be_ignored_is_ignored(psplatform: Command, launch: Any) -> None:
+    """As `nohup` has it."""
+    launch.run.interrupts, launch.run.signal = 1, signal.SIGHUP
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert psplatform("train", "digits").exit_code == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert launch.run.stopped == []
+
+
+@pytest.mark.parametrize(
+    ("options", "advice", "remedy"),
+    [
+        ((), "end it without saving", "ended with its cluster: psplatform recover run.zarr"),
+        (("--scheduler", "tcp://10.0.0.1:8786"), "leave the run alone", "goes on: psplatform attach run.zarr"),
+    ],
+)
+@pytest.mark.usefixtures("connected")
+def test_the_second_interrupt_leaves(
+    psplatform: Command, launch: Any, options: tuple[str, ...], advice: str, remedy: str
+) -> None:
+    """What becomes of the run is said before, and what to do with it after."""
     launch.run.interrupts = 2
-    result = psplatform("train", "digits")
+    result = psplatform("train", "digits", *options)
     assert result.exit_code == 1
+    assert f"press Ctrl-C again to {advice}" in result.stderr
+    assert remedy in result.stderr
     assert launch.run.closed
 
 

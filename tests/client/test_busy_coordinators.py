@@ -26,6 +26,9 @@ RUN = "digits-bsp-1a2b3c"
 PEER = Peer("tcp://127.0.0.1:1", f"psplatform-{RUN}-1-coordinator")
 SUMMARY = {"updates": 7}
 
+NOWHERE = "tcp://127.0.0.1:9"
+"""The address of a standby whose process has left the cluster."""
+
 
 @dataclass
 class Cluster:
@@ -46,7 +49,7 @@ class Cluster:
         if self.closed:
             raise RuntimeError("IOLoop is closed")
         if function is cluster_of:
-            return [], {PEER.address} if self.there else set()
+            return [], ({PEER.address} if self.there else set()) | ({self.standby} - {"", NOWHERE})
         return asyncio.run(function(*arguments, **named))
 
     def rpc(self, address: str) -> Any:
@@ -222,6 +225,17 @@ def test_how_a_coordinator_died_is_asked_once(dead_on: Callable[[Cluster], Run])
     cluster.closed = True
     assert str(run.status()["failure"]) == first
     assert cluster.asked.count("get_logs") == 1
+
+
+def test_no_standby_is_waited_for_where_all_processes_have_ended(
+    run_on: Callable[[Cluster], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a signal has ended a program and its cluster together."""
+    waits: list[float] = []
+    monkeypatch.setattr("psplatform.client.run.time.sleep", waits.append)
+    with pytest.raises(ClusterError, match="is gone"):
+        run_on(Cluster(there=False, standby=NOWHERE)).wait(timeout_s=60)
+    assert waits == []
 
 
 def test_a_client_that_is_closed_meanwhile_tells_nothing_of_a_death(

@@ -11,6 +11,7 @@ import click
 from psplatform.cli.commands.train import job_fields
 from psplatform.cli.page import Page, with_page
 from psplatform.cli.progress import ProgressLine
+from psplatform.cli.signals import interrupted_by_signals
 from psplatform.client.clusters.forking import begin
 
 _JOB = {
@@ -50,7 +51,7 @@ def demo(*, dashboard: bool, allow_chaos: bool, as_json: bool) -> None:
     from psplatform.jobs.job import Job  # noqa: PLC0415
 
     job = Job(**job_fields("digits", _JOB))
-    with own_page as page, ProgressLine() as line:
+    with interrupted_by_signals(), own_page as page, ProgressLine() as line:
         line.say("loading torch and Dask")
         run = train(job, report=line.say)
         page.open(run, embedded=True)
@@ -62,7 +63,7 @@ def demo(*, dashboard: bool, allow_chaos: bool, as_json: bool) -> None:
                 os.kill(killed[0], signal.SIGKILL)
 
         try:
-            follow(run, line, as_json=as_json, on_progress=kill_once)
+            follow(run, line, as_json=as_json, embedded=True, on_progress=kill_once)
         finally:
             run.close()
     if not (as_json or dashboard):

@@ -12,6 +12,7 @@ from psplatform.cli.commands.train import pairs, stop_fields
 from psplatform.cli.options import COPY_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flags
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
+from psplatform.cli.signals import interrupted_by_signals
 from psplatform.client.clusters.forking import begin
 
 _MEASURED = ("evaluate_every", "metrics", "watch", "keep_best")
@@ -60,7 +61,7 @@ def recover(
     from psplatform.replication.stores.store import describe_run  # noqa: PLC0415  brings Zarr
 
     changes = job_changes(describe_run(place_of(store)), given)
-    with ProgressLine() as line:
+    with interrupted_by_signals(), ProgressLine() as line:
         client = connect(scheduler) if scheduler else None
         try:
             run = recover_from(
@@ -72,7 +73,7 @@ def recover(
                 **changes,
             )
             with contextlib.closing(run):
-                follow(run, line, as_json=as_json)
+                follow(run, line, as_json=as_json, embedded=client is None)
         finally:
             if client is not None:
                 client.close()

@@ -13,6 +13,7 @@ from psplatform.cli.options import JOB_FIELDS, JOB_FLAGS, STOP_FIELDS, with_flag
 from psplatform.cli.page import Page, require_visible, with_page
 from psplatform.cli.progress import ProgressLine
 from psplatform.cli.protection import PROTECTION, protection_fields
+from psplatform.cli.signals import interrupted_by_signals
 from psplatform.client.clusters.forking import begin
 from psplatform.client.starting.job_files import read_job_file, read_trace, with_horizon
 from psplatform.errors import ConfigurationError
@@ -47,7 +48,7 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
         require_visible(job.store)
     if scheduler is None:
         begin()  # what the processes of the cluster import is imported while this program does
-    with page, ProgressLine() as line:
+    with interrupted_by_signals(), page, ProgressLine() as line:
         line.say("loading torch and Dask")
         from psplatform.client.clusters.connecting import connect  # noqa: PLC0415
         from psplatform.client.launch import train  # noqa: PLC0415
@@ -57,7 +58,7 @@ def run_job(fields: Mapping[str, Any], scheduler: str | None, *, as_json: bool, 
             run = train(job, client, report=line.say)
             page.open(run, embedded=client is None)
             with contextlib.closing(run):
-                follow(run, line, as_json=as_json)
+                follow(run, line, as_json=as_json, embedded=client is None)
         finally:
             if client is not None:
                 client.close()

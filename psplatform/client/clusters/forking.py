@@ -20,6 +20,9 @@ from typing import Final
 
 from psplatform.runtime.allocation import RETURNING
 
+_OF_TERMINALS: Final = (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+"""Signals that a terminal sends to all of its processes, by a key or when it is closed."""
+
 PRELOADED: Final = ("psplatform.client.clusters.fork_server",)
 
 HUGE_PAGES: Final[Mapping[str, str]] = {"THP_MEM_ALLOC_ENABLE": "1"}
@@ -59,16 +62,17 @@ def _variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keyboard_is_ours() -> Iterator[None]:
-    """Let processes that are started meanwhile ignore Ctrl-C.
+    """Let processes that are started meanwhile ignore Ctrl-C, and that their terminal is closed.
 
-    It reaches every process of the terminal, and the run's must not end by it before this program has stopped the run
+    Both reach every process of the terminal, and the run's must not end by it before this program has stopped the run
     in good order.  What a process ignores, those it starts ignore too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _OF_TERMINALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

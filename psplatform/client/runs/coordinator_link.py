@@ -130,6 +130,14 @@ class CoordinatorLink:
         except (OSError, TimeoutError):
             return False
 
+    def cluster_is_empty(self) -> bool:
+        """Whether the scheduler knows no process at all: then no standby is left, either."""
+        client: Any = self.client
+        try:
+            return client.scheduler is not None and not client.sync(cluster_of, client)[1]
+        except (OSError, TimeoutError):
+            return False
+
     def death(self) -> str:
         """Return how the coordinator's process ended, with what separates that from what follows; "" if unknown."""
         if self.client is None or self._peer is None or self.process is None:
