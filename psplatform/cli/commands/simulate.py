@@ -15,7 +15,7 @@ from psplatform.cli.commands.faults import fuzz_options, run_faults
 from psplatform.cli.commands.train import job_fields
 from psplatform.cli.options import CONDITION_FLAGS, JOB_FLAGS, with_flags
 from psplatform.cli.output import output_file, write_whole
-from psplatform.cli.progress import ProgressLine, closing
+from psplatform.cli.progress import ProgressLine, closing, show_table
 from psplatform.cli.terminal import printable
 from psplatform.errors import ConfigurationError, PsplatformError
 
@@ -169,11 +169,11 @@ def _show_comparison(
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("policy", "seconds", "target", "updates", "staleness", "most", "dropped", "waiting", "loss"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
     for one in sorted(found.values(), key=lambda each: (not each.reached_target, each.virtual_seconds)):
         table.add_row(*_row(one))
+    show_table(table)
     console = Console(highlight=False)
-    console.print(table)
     for name, error in failures.items():
         console.print(f"{name}: {error.args[0]}", markup=False)
 
