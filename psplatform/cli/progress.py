@@ -96,7 +96,7 @@ def closing(summary: dict[str, Any], *, trouble: str = "") -> Table:
     """Return the closing summary as a table, and with it the store's `trouble`."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, text in closing_rows(summary, trouble=trouble):
         table.add_row(name, Text(printable(text)))
     return table
