@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-
-from psplatform.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +35,7 @@ def figure(curves: Sequence[Curve]) -> go.Figure:
     return go.Figure(data=lines, layout=layout)
 
 
-def draw(curves: Sequence[Curve], file: Path) -> None:
-    """Write the picture as an HTML file that needs nothing else.
-
-    Raises
-    ------
-    ConfigurationError
-        If the file cannot be written.
-    """
-    try:
-        figure(curves).write_html(file, include_plotlyjs=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot draw into {file}: {error}", field="plot") from error
+def draw(curves: Sequence[Curve]) -> str:
+    """Return the picture as an HTML page that needs nothing else."""
+    page: str = figure(curves).to_html(include_plotlyjs=True)
+    return page

@@ -1,6 +1,7 @@
 """The ``psplatform`` command and its subcommands, each loaded when it is called.
 
-Exit codes: 0 done; 1 the run failed; 2 the command or the job must be changed, and nothing was started.
+Exit codes: 0 done; 1 the run failed, or standard output cannot be written; 2 the command or the job must be changed,
+and nothing was started.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from psplatform.cli.terminal import printable
+from psplatform.cli.terminal import guard_streams, printable
 from psplatform.errors import ConfigurationError, PsplatformError
 
 _COMMANDS = {
@@ -37,6 +38,12 @@ class _Failure(click.ClickException):
 
 class _LazyGroup(click.Group):
     """Loads a subcommand's module when the subcommand is called; turns our errors into one sentence and a code."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        guard_streams()  # here, as `dask psplatform` does not come by `main`
+        return super().make_context(info_name, args, parent, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)

@@ -23,9 +23,19 @@ def output_file(name: str) -> Path:
         raise ConfigurationError(f"{name} is a folder; name a file in it", field="output")
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {path.parent} to write {path.name} into; make it", field="output")
-    if not os.access(folder, os.W_OK):
-        raise ConfigurationError(f"{folder} cannot be written to; choose another folder", field="output")
+    hidden = _hidden(path)
+    try:
+        hidden.touch()  # permissions do not tell: root has all of them in /proc, where no file can be made
+        hidden.unlink()
+    except OSError as error:
+        text = f"{folder} cannot be written to ({error.strerror}); choose another folder"
+        raise ConfigurationError(text, field="output") from error
     return path
+
+
+def _hidden(path: Path) -> Path:
+    """Return the name under which a file is written, beside its own."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -36,7 +46,7 @@ def write_whole(path: Path, content: bytes) -> None:
     ConfigurationError
         If the disk is full, for example; what was there before is as it was.
     """
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden = _hidden(path)
     try:
         hidden.write_bytes(content)
         hidden.replace(path)

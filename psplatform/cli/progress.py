@@ -1,4 +1,4 @@
-"""One live line about a run on standard error, and the closing summary for people."""
+"""One live line about a run on standard error, and tables for people: the closing summary and others."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _TOLD: Final = ("promoted", "checkpoint", "copy", "cold replica", "beyond bound"
 
 _PLAIN_EVERY_S: Final = 2.0
 """Between two lines where standard error is no terminal."""
+
+_FULL_WIDTH: Final = 10_000
+"""Characters in a line of a file or pipe: more than any table has."""
 
 
 class ProgressLine:
@@ -79,11 +82,21 @@ class ProgressLine:
             sys.stderr.flush()
 
 
+def show_table(table: Table) -> None:
+    """Print a table with whole cells: folded on a terminal that is too narrow, in full width elsewhere."""
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", False
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _FULL_WIDTH
+    console.print(table)
+
+
 def closing(summary: dict[str, Any], *, trouble: str = "") -> Table:
     """Return the closing summary as a table, and with it the store's `trouble`."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, text in closing_rows(summary, trouble=trouble):
         table.add_row(name, Text(printable(text)))
     return table

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
 from click.testing import Result
 
@@ -115,6 +117,34 @@ def test_people_get_a_table(psplatform: Command, what: str) -> None:
     assert "workers" in headings
     assert len(rows) == 3
     assert "…" not in result.stdout
+
+
+WIDE = [{f"measured_{number}": f"{number}.0123456789" for number in range(20)}]
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure more columns than a terminal has room for."""
+    monkeypatch.setattr(simulator, "measure", lambda report: WIDE)
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_table_in_a_pipe_has_a_line_for_each_row_however_long(psplatform: Command) -> None:
+    headings, row = psplatform("bench", "simulator").stdout.splitlines()
+    assert headings.split() == list(WIDE[0])
+    assert row.split() == list(WIDE[0].values())
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_terminal_that_is_too_narrow_shows_whole_cells(psplatform: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes the output for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [click.unstyle(line) for line in psplatform("bench", "simulator").stdout.splitlines()]
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    shown = Counter("".join(lines).replace(" ", ""))
+    assert shown == Counter("".join([*WIDE[0], *WIDE[0].values()]))
 
 
 def test_dbw_is_compared_with_every_fixed_number_on_the_workload_and_the_seeds_that_are_asked_for(

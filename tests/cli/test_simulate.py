@@ -150,6 +150,35 @@ def test_the_plot_names_every_policy(psplatform: Command, tmp_path: Path) -> Non
     assert 'src="http' not in drawn
 
 
+@pytest.mark.parametrize("policies", ["bsp", "bsp,asp"])
+def test_a_plot_that_cannot_be_written_in_the_end_costs_no_summary(
+    psplatform: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policies: str
+) -> None:
+    """As where the disk has become full meanwhile: exit code 1, for something was started."""
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    words = (
+        "simulate",
+        *SMALL,
+        "--updates",
+        "5",
+        "--policy",
+        policies,
+        "--plot",
+        str(tmp_path / "loss.html"),
+        "--json",
+    )
+    result = psplatform(*words)
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert {one["updates"] for one in found.get("results", [found])} == {5}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_each_result_has_the_curve_of_its_evaluations(simulated: Callable[..., dict[str, Any]]) -> None:
     """Seconds, updates and loss, the last of which is the summary's; only where it was asked for."""
     results = simulated(*SMALL, "--updates", "6", "--policy", "bsp,asp", "--curves")["results"]
@@ -260,9 +289,10 @@ BAD = [
     ("--timing-only --plot loss.html", "no loss to draw"),
     ("--timing-only --curves --json", "no loss to draw"),
     ("--curves", "curves are for programs; give --json as well, or --plot FILE.html"),
-    ("--plot nowhere/loss.html", "there is no folder nowhere to draw into; make it first"),
+    ("--plot nowhere/loss.html", "there is no folder nowhere to write loss.html into; make it"),
     ("--plot loss.png", "the picture is an HTML file; call it loss.html"),
-    ("--plot folder.html", "folder.html cannot be written to; name another file"),
+    ("--plot folder.html", "folder.html is a folder; name a file in it"),
+    ("--plot /proc/loss.html", "/proc cannot be written to"),
     ("--workers 0", "workers"),
     ("--batch-size 1000", "batch_size must be at most the number of samples"),
 ]

@@ -52,6 +52,17 @@ def test_the_closing_summary_shows_markup_and_escapes_as_they_are(records: Any) 
     assert not any(one in said for one in ("\x1b[2J", "\x1b]0", "\x07", "\u202e", "\x9b", "\ud800"))
 
 
+def test_the_closing_summary_shows_a_long_store_whole(records: Any) -> None:
+    from psplatform.telemetry.read_model import RunView
+
+    view = RunView()
+    for record in records:
+        view.apply(record)
+    stream, store = io.StringIO(), "/runs" * 40
+    Console(file=stream, width=80, color_system=None).print(closing({**view.to_summary(), "store": store}))
+    assert store in "".join(stream.getvalue().split())
+
+
 def test_the_list_of_runs_shows_nothing_that_a_terminal_obeys(
     psplatform: Callable[..., Any], tmp_path: Path, records: Any
 ) -> None:

@@ -139,6 +139,11 @@ def test_a_place_for_the_file_is_looked_for_before_the_log_is_read(refused: Refu
     assert "give --output as well" in refused("trace", nowhere, "--json")
 
 
+def test_a_folder_that_takes_no_file_is_refused_before_anything_is_read(refused: Refused, tmp_path: Path) -> None:
+    """Though its permissions allow it: in /proc no file can be made."""
+    assert "/proc cannot be written to" in refused("trace", str(tmp_path / "nowhere"), "--output", "/proc/times.csv")
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(
     psplatform: Command, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from psplatform.cli.progress import ProgressLine
+from psplatform.cli.progress import ProgressLine, show_table
 
 Row = dict[str, Any]
 
@@ -320,7 +319,7 @@ def _show_rows(rows: list[Row]) -> None:
     table = Table(*headings, box=None, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*(_text(row.get(name)) for name in headings))
-    Console(highlight=False).print(table)
+    show_table(table)
 
 
 def _text(value: object) -> str:

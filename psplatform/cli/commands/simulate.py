@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,9 @@ from rich.table import Table
 from psplatform.cli.commands.faults import fuzz_options, run_faults
 from psplatform.cli.commands.train import job_fields
 from psplatform.cli.options import CONDITION_FLAGS, JOB_FLAGS, with_flags
-from psplatform.cli.progress import ProgressLine, closing
+from psplatform.cli.output import output_file, write_whole
+from psplatform.cli.progress import ProgressLine, closing, show_table
+from psplatform.cli.terminal import printable
 from psplatform.errors import ConfigurationError, PsplatformError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     conditions = Conditions(
         given.pop("compute"), given.pop("round_trip"), given.pop("network"), timing_only=bool(given.pop("timing_only"))
     )
-    _require_drawable(plot, timing_only=conditions.timing_only)
+    file = _drawable(plot, timing_only=conditions.timing_only)
     curves = given.pop("curves")
     _require_curves(curves, as_json=as_json, timing_only=conditions.timing_only)
     names = _policies(given["policy"], given["policy_options"])
@@ -64,14 +65,16 @@ def simulate(what: str, *, plot: str | None, as_json: bool, **given: Any) -> Non
     fields["stop"] = _stop(fields["stop"], given, timing_only=conditions.timing_only)
     jobs = {str(name): Job(**{**fields, "policy": name}) for name in names or [fields.get("policy", "bsp")]}
     found, failures = _simulate_all(jobs, conditions, all_policies=given["policy"] == _ALL)
-    if plot is not None:
-        _draw(found, plot)
-    if len(jobs) > 1 or "," in (given["policy"] or ""):
-        _show_comparison(found, failures, as_json=as_json, curves=curves)
-        if failures and given["policy"] != _ALL:
-            click.get_current_context().exit(1)
-    else:
-        _show_one(*found.values(), as_json=as_json, curves=curves)
+    try:
+        if file is not None:
+            _draw(found, file)
+    finally:
+        if len(jobs) > 1 or "," in (given["policy"] or ""):
+            _show_comparison(found, failures, as_json=as_json, curves=curves)
+        else:
+            _show_one(*found.values(), as_json=as_json, curves=curves)
+    if failures and given["policy"] != _ALL:
+        click.get_current_context().exit(1)
 
 
 def _policies(given: str | None, options: tuple[str, ...]) -> list[str]:
@@ -98,18 +101,15 @@ def _stop(stop: dict[str, Any], given: dict[str, Any], *, timing_only: bool) -> 
     return stop
 
 
-def _require_drawable(plot: str | None, *, timing_only: bool) -> None:
+def _drawable(plot: str | None, *, timing_only: bool) -> Path | None:
+    """Return the file to draw into, if there is to be one and it can be written."""
     if plot is None:
-        return
+        return None
     if timing_only:
         raise ConfigurationError("a simulation of times only has no loss to draw", field="plot")
     if Path(plot).suffix != ".html":
         raise ConfigurationError(f"the picture is an HTML file; call it {Path(plot).stem}.html", field="plot")
-    folder = Path(plot).expanduser().absolute().parent
-    if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {Path(plot).parent} to draw into; make it first", field="plot")
-    if Path(plot).expanduser().is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigurationError(f"{plot} cannot be written to; name another file", field="plot")
+    return output_file(plot)
 
 
 def _require_curves(curves: bool, *, as_json: bool, timing_only: bool) -> None:
@@ -131,7 +131,7 @@ def _simulate_all(
     return compared.found, compared.failures
 
 
-def _draw(found: Mapping[str, Simulated], file: str) -> None:
+def _draw(found: Mapping[str, Simulated], file: Path) -> None:
     from psplatform.dashboard.comparison import Curve, draw  # noqa: PLC0415  brings plotly
 
     curves = []
@@ -139,7 +139,10 @@ def _draw(found: Mapping[str, Simulated], file: str) -> None:
         evaluated = tuple((each.at, each.loss) for each in one.view.evaluations.items)
         trained = tuple((each.at, each.value) for each in one.view.losses.items)
         curves.append(Curve(name, evaluated if one.view.evaluation_loss is not None else trained))
-    draw(curves, Path(file).expanduser())
+    try:
+        write_whole(file, draw(curves).encode())
+    except ConfigurationError as error:
+        raise click.ClickException(printable(error)) from error  # exit code 1: something was started
 
 
 def _show_one(one: Simulated, *, as_json: bool, curves: bool) -> None:
@@ -166,11 +169,11 @@ def _show_comparison(
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
     for heading in ("policy", "seconds", "target", "updates", "staleness", "most", "dropped", "waiting", "loss"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
     for one in sorted(found.values(), key=lambda each: (not each.reached_target, each.virtual_seconds)):
         table.add_row(*_row(one))
+    show_table(table)
     console = Console(highlight=False)
-    console.print(table)
     for name, error in failures.items():
         console.print(f"{name}: {error.args[0]}", markup=False)
 
