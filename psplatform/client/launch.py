@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 from psplatform.client.clusters.connecting import address_of, usable
 from psplatform.client.clusters.credentials import credentials_of
 from psplatform.client.clusters.embedded import end_cluster, serving_processes, start_cluster
-from psplatform.client.clusters.forking import begin
+from psplatform.client.clusters.forking import begin, require_main_module
 from psplatform.client.clusters.open_files import require_files, require_files_on
 from psplatform.client.run import Run
 from psplatform.client.runs import records
@@ -77,6 +77,7 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
             return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
         except OSError as error:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
+    require_main_module()
     workers = job.workers or _EMBEDDED_WORKERS
     processes = workers + serving_processes(job.shards, replicas_of(job.replication))
     require_files(processes)
