@@ -78,4 +78,8 @@ def _wait(
             return
         line.say("stopping; press Ctrl-C again to leave the run alone")
         run.stop("interrupted at the keyboard")
-        run.wait(timeout_s=60, progress=line.summary, step=line.say)
+        try:
+            run.wait(timeout_s=60, progress=line.summary, step=line.say)
+        except (KeyboardInterrupt, TimeoutError):
+            run.close(stop_within_s=0.0)  # it was asked to stop, and was waited for
+            raise

@@ -266,6 +266,7 @@ def test_the_second_interrupt_leaves(psplatform: Command, launch: Any) -> None:
     result = psplatform("train", "digits")
     assert result.exit_code == 1
     assert launch.run.closed
+    assert launch.run.stop_within_s == 0.0, "closing it does not wait for it again"
 
 
 def test_the_demo_needs_no_argument(psplatform: Command, launch: Any) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
 from distributed import Client, LocalCluster
 
+import psplatform as ps
 from psplatform.client.clusters import embedded as embedded_module
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
+from psplatform.errors import ClusterError
+from psplatform.replication.checkpoints.retention import load_checkpoint
+from psplatform.replication.stores.store import describe_run
 
 METHOD = "distributed.worker.multiprocessing-method"
 
@@ -116,3 +122,39 @@ def test_a_cluster_that_gets_no_client_ends(
     assert caught.value is error
     assert closed == ["cluster"]
     assert dask.config.get(METHOD) == method
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_run_whose_block_is_left_is_stopped_in_good_order(
+    small: dict[str, Any], tmp_path: Path, until: Callable[..., None], raises: bool
+) -> None:
+    """Its cluster ends with the block, an exception of the user's code included; everything is in the store."""
+    store = str(tmp_path / "run.zarr")
+    leaving = pytest.raises(ZeroDivisionError) if raises else contextlib.nullcontext()
+    with leaving, ps.train(ps.Job(**{**small, "store": store, "stop": ps.Stop(updates=10**9)})) as run:
+        until(lambda: run.metrics()["updates"] > 0, "the first update")
+        if raises:
+            raise ZeroDivisionError
+    assert (run.status()["phase"], run.metrics()["outcome"], run.wait(1.0)["outcome"]) == ("over", "stopped", "stopped")
+    version = run.parameters()[1]
+    assert version == run.metrics()["updates"] > 0
+    assert run.client is None
+    with pytest.raises(ClusterError, match=r"was closed, and its cluster has ended with it; `psplatform recover "):
+        run.stop()
+    assert describe_run(store)["outcome"] == "stopped"
+    assert load_checkpoint(store).summary.version == version
+
+
+def test_a_run_that_is_not_waited_for_is_read_from_its_store(
+    small: dict[str, Any], tmp_path: Path, until: Callable[..., None]
+) -> None:
+    run = ps.train(ps.Job(**{**small, "store": str(tmp_path / "run.zarr"), "stop": ps.Stop(updates=10**9)}))
+    try:
+        until(lambda: run.metrics()["updates"] > 0, "the first update")
+    finally:
+        run.close(stop_within_s=0.0)
+    assert run.status()["phase"] == "over"
+    with pytest.raises(ClusterError, match="is gone; its log ends at version"):
+        run.wait(1.0)
+    with pytest.raises(ClusterError, match="was closed"):
+        run.stop()
