@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import dask
 import pytest
 from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError
 
 import psplatform as ps
 from psplatform.client.clusters import embedded as embedded_module
@@ -158,3 +161,47 @@ def test_a_run_that_is_not_waited_for_is_read_from_its_store(
         run.wait(1.0)
     with pytest.raises(ClusterError, match="was closed"):
         run.stop()
+
+
+class Logged(Noted):
+    """A cluster or a client whose closing is told at length, as Dask's is now and then."""
+
+    def close(self, timeout: float) -> None:
+        super().close(timeout)
+        log(asyncio.CancelledError(), "distributed.client")
+        log(CommClosedError("in <TLS>: Stream is closed"), "distributed.batched")
+        log(Exception("Tried sending message after closing.  Status: closed"), "tornado.application")
+        log(ValueError("a bug"), "distributed.client")
+
+
+def log(error: BaseException, logger: str) -> None:
+    try:
+        raise error
+    except BaseException:  # a cancellation is none that `Exception` catches
+        logging.getLogger(logger).exception("%r", error)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Collect what the loggers of Dask and Tornado say."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("distributed.client", "distributed.batched", "tornado.application")]
+    for one in loggers:
+        one.addHandler(handler)
+    yield said
+    for one in loggers:
+        one.removeHandler(handler)
+
+
+def test_that_connections_close_is_no_error_while_a_cluster_is_closed_and_at_no_other_time(
+    closed: list[str], logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_module, "Client", lambda *given, **options: Logged("client", closed))
+    cluster, client = start_cluster(1, encrypted=False)
+    end_cluster(client, cluster)
+    assert closed == ["client", "cluster"]
+    assert logged == ["ValueError('a bug')"], "other errors are told"
+    log(CommClosedError("while a run goes on"), "distributed.client")
+    assert len(logged) == 2
