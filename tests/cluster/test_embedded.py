@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import pytest
 from distributed import Client, LocalCluster
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 
 import psplatform as ps
 from psplatform.client.clusters import embedded as embedded_module

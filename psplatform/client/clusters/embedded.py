@@ -7,12 +7,10 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator
 from typing import Any, Final
 
 import dask
 from distributed import Client, LocalCluster, Nanny, Security, SpecCluster, Status, utils
-from distributed.comm import CommClosedError
 
 from psplatform.client.clusters.credentials import make_credentials, security_of
 from psplatform.client.clusters.forking import (
@@ -25,6 +23,7 @@ from psplatform.client.clusters.forking import (
     require_main_module,
 )
 from psplatform.errors import ConfigurationError
+from psplatform.runtime.comms.closing import closing_is_no_error
 from psplatform.runtime.store.recording import recording_settings
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.randomness import OWN_PROCESS
@@ -41,12 +40,6 @@ _CONFIG: Final[dict[str, Any]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-
-_CLOSING_LOGGERS: Final = ("distributed.client", "distributed.batched", "distributed.core", "tornado.application")
-"""Those by which Dask tells with a traceback that a connection which is being closed was closed from elsewhere."""
-
-_AFTER_CLOSING: Final = "Tried sending message after closing"
-"""What Dask's client raises where it releases a future after it was closed."""
 
 _MOST_SERVING: Final = 16
 """Processes for servers on a machine with fewer cores than that: further shards share them, as a process of its own
@@ -153,31 +146,12 @@ def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalClust
 
 def end_cluster(client: Client, cluster: LocalCluster) -> None:
     """End the cluster and its client, whatever is left of them."""
-    with _closing_is_no_error():
+    with closing_is_no_error():
         try:
             with contextlib.suppress(OSError, TimeoutError):  # the latter where the event loop that they share is busy
                 client.close(timeout=5)
         finally:
             _close(cluster)
-
-
-@contextlib.contextmanager
-def _closing_is_no_error() -> Iterator[None]:
-    """Keep Dask from logging, meanwhile, what closing raises in its callbacks; every other error is logged."""
-    # A client is closed by its program, and once more by the scheduler's goodbye: the first cancels the second.
-    loggers = [logging.getLogger(name) for name in _CLOSING_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(_is_news)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(_is_news)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    return not (isinstance(error, asyncio.CancelledError | CommClosedError) or _AFTER_CLOSING in str(error))
 
 
 def _close(cluster: LocalCluster | None) -> None:
