@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 from psplatform.client.clusters.connecting import address_of, usable
 from psplatform.client.clusters.credentials import credentials_of
 from psplatform.client.clusters.embedded import end_cluster, serving_processes, start_cluster
-from psplatform.client.clusters.forking import begin
+from psplatform.client.clusters.forking import begin, require_main_module
 from psplatform.client.clusters.open_files import require_files, require_files_on
 from psplatform.client.run import Run
 from psplatform.client.runs import records
@@ -52,7 +52,7 @@ def train(job: Job, client: Client | None = None, *, report: Report = lambda tex
     ----------
     client
         A client of the cluster to run on; without one, a cluster on this machine is made for the run and ends with
-        `Run.close`, or with the program.
+        `Run.close`, which stops the run in good order first, or with the program.
     report
         Called with a few words at each step of starting.
 
@@ -74,9 +74,10 @@ def start(prepared: Prepared, client: Client | None, report: Report) -> Run:
     job = prepared.job
     if client is not None:
         try:
-            return _launch(prepared, client, report, on_close=lambda: None, embedded=False)
+            return _launch(prepared, client, report, on_close=None, embedded=False)
         except OSError as error:
             raise ClusterError(f"lost the scheduler while the run was starting ({error}); start it again") from error
+    require_main_module()
     workers = job.workers or _EMBEDDED_WORKERS
     processes = workers + serving_processes(job.shards, replicas_of(job.replication))
     require_files(processes)
@@ -108,7 +109,7 @@ def _launch(
     client: Client,
     report: Report,
     *,
-    on_close: Callable[[], None],
+    on_close: Callable[[], None] | None,
     embedded: bool,
     trial: Trial | None = None,
 ) -> Run:
@@ -143,6 +144,7 @@ def _launch(
         module=prepared.module,
         keep=future,
         on_close=on_close,
+        embedded=embedded,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -14,7 +15,7 @@ from psplatform.client.clusters.connecting import address_of
 from psplatform.client.runs import records
 from psplatform.client.runs.coordinator_link import CoordinatorLink
 from psplatform.client.runs.stored import StoredRun
-from psplatform.errors import ClusterError, ConfigurationError, StoreError
+from psplatform.errors import ClusterError, ConfigurationError, PsplatformError, StoreError
 from psplatform.replication.stores.models import load_model
 from psplatform.runtime.comms.calls import ActorGone, Peer, PeerLost, PeerSilent
 
@@ -28,6 +29,9 @@ _TRIES: Final = 3
 
 _TAKEOVER_S: Final = 60.0
 """How long a coordinator that has a standby is looked for: longer than any lease."""
+
+_STOP_S: Final = 60.0
+"""How long `Run.close` waits for a run to save its model and last checkpoint before it ends the run's cluster."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -49,14 +53,16 @@ class Run:
     keep
         The future of the coordinator's actor, which Dask keeps as long as it is held.
     on_close
-        Called by `close`; ends an embedded cluster.
+        Called by `close`: closes the client, and ends an embedded cluster.  ``None`` where others close the client.
+    embedded
+        Whether the cluster ends with this program.
     gone
         Whether no coordinator is left, as far as is known.
     unasked
         Which scheduler was not asked for one, in words.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each says another thing of where the run is
         self,
         run: str,
         store: str,
@@ -66,7 +72,8 @@ class Run:
         process: tuple[str, int] | None = None,
         module: Callable[[], nn.Module] | None = None,
         keep: Any = None,
-        on_close: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] | None = None,
+        embedded: bool = False,
         gone: bool = False,
         unasked: str = "",
     ) -> None:
@@ -77,6 +84,8 @@ class Run:
         self._module = module
         self._keep = keep
         self._on_close = on_close
+        self._embedded = embedded
+        self._let_go = ""
         self._last: dict[str, Any] | None = None
         self._unasked = unasked
         self._died = ""
@@ -246,7 +255,15 @@ class Run:
         return pids[roles[role]]
 
     def stop(self, reason: str = "asked to stop") -> None:
-        """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is."""
+        """End the run in good order; `wait` tells when that is done.  A run that is over stays as it is.
+
+        Raises
+        ------
+        ClusterError
+            If `close` has closed the way to a run that was not over.
+        """
+        if self._let_go:
+            raise ClusterError(self._let_go)
         self._link.order_stop(reason)
         if self._last is not None or not self._link.found():
             return
@@ -289,25 +306,28 @@ class Run:
             raise ConfigurationError(
                 "this program does not have the run's module; load run.parameters() into your own", field="model"
             )
-        import torch  # noqa: PLC0415  watching a run needs no torch
+        return _loaded(self._module(), self.parameters(best=best)[0], self.store)
 
-        from psplatform.tensors.flat import tensors_of  # noqa: PLC0415  brings torch
+    def close(self, *, stop_within_s: float = _STOP_S) -> None:
+        """Let go of the run: one on an embedded cluster, which ends, is stopped in good order first; another goes on.
 
-        module = self._module()
-        arrays, _ = self.parameters(best=best)
-        lacking = sorted(tensors_of(module).keys() - arrays.keys())
-        if lacking:
-            text = f"the model in {self.store} lacks {lacking[0]!r}; build the module that was trained"
-            raise StoreError(f"{text}, or load run.parameters() into your own", store=self.store)
-        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        module.load_state_dict(state, strict=False)  # frozen parameters and tied names are not among what is saved
-        return module
-
-    def close(self) -> None:
-        """Let go of the run; an embedded cluster ends, a run on another goes on."""
-        self._keep = None
-        self._on_close()
-        self._on_close = lambda: None
+        Leaving a ``with`` block does the same, also by an exception.  A run on an embedded cluster may take
+        `stop_within_s` to save its model and last checkpoint.  Afterwards its store is read.
+        """
+        on_close, self._on_close = self._on_close, None
+        if on_close is None:
+            self._keep = None
+            return
+        went_on, left = self._last is None, "its connection is closed; use ps.attach to reach the run again"
+        try:
+            if self._embedded:
+                left = f"its cluster has ended with it; `psplatform recover {self.store}` goes on"
+                _stop_in_time(self, stop_within_s)
+        finally:
+            self._let_go = f"run {self.run} was closed, and {left}" if went_on else ""
+            self._link.client, self._link.gone = None, self._link.gone or self._embedded
+            self._keep = None
+            on_close()
 
     def __enter__(self) -> Self:
         return self
@@ -316,3 +336,27 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _loaded(module: nn.Module, arrays: Mapping[str, NDArray[Any]], store: str) -> nn.Module:
+    """Return the module with the tensors that a store has, by name; refuse one of which the store lacks some."""
+    import torch  # noqa: PLC0415  watching a run needs no torch
+
+    from psplatform.tensors.flat import tensors_of  # noqa: PLC0415  brings torch
+
+    lacking = sorted(tensors_of(module).keys() - arrays.keys())
+    if lacking:
+        text = f"the model in {store} lacks {lacking[0]!r}; build the module that was trained"
+        raise StoreError(f"{text}, or load run.parameters() into your own", store=store)
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    module.load_state_dict(state, strict=False)  # frozen parameters and tied names are not among what is saved
+    return module
+
+
+def _stop_in_time(run: Run, limit_s: float) -> None:
+    """Stop a run in good order if it takes no longer than that; how it ends is for its status to tell."""
+    if limit_s > 0:
+        # What Dask raises of a cluster that is gone is an OSError or a RuntimeError.
+        with contextlib.suppress(PsplatformError, OSError, RuntimeError):
+            run.stop("its program let go of it")
+            run.wait(limit_s)

@@ -105,6 +105,7 @@ class FakeRun:
     signal: signal.Signals | None = None  # which interrupts it instead of the keyboard
     stopped: list[str] = field(default_factory=list)
     closed: bool = False
+    stop_within_s: float = 0.0
     steps: tuple[str, ...] = ()
 
     def wait(
@@ -144,7 +145,9 @@ class FakeRun:
     def stop(self, reason: str) -> None:
         self.stopped.append(reason)
 
-    def close(self) -> None:
+    def close(self, *, stop_within_s: float = 60.0) -> None:
+        if not self.closed:
+            self.stop_within_s = stop_within_s
         self.closed = True
 
 

@@ -305,6 +305,7 @@ def test_the_second_interrupt_leaves(
     assert f"press Ctrl-C again to {advice}" in result.stderr
     assert remedy in result.stderr
     assert launch.run.closed
+    assert launch.run.stop_within_s == 0.0, "closing it does not wait for it again"
 
 
 def test_the_demo_needs_no_argument(psplatform: Command, launch: Any) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
 from distributed import Client, LocalCluster
+from distributed.comm.core import CommClosedError
 
+import psplatform as ps
 from psplatform.client.clusters import embedded as embedded_module
 from psplatform.client.clusters.embedded import end_cluster, start_cluster
+from psplatform.errors import ClusterError
+from psplatform.replication.checkpoints.retention import load_checkpoint
+from psplatform.replication.stores.store import describe_run
 
 METHOD = "distributed.worker.multiprocessing-method"
 
@@ -116,3 +125,83 @@ def test_a_cluster_that_gets_no_client_ends(
     assert caught.value is error
     assert closed == ["cluster"]
     assert dask.config.get(METHOD) == method
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_run_whose_block_is_left_is_stopped_in_good_order(
+    small: dict[str, Any], tmp_path: Path, until: Callable[..., None], raises: bool
+) -> None:
+    """Its cluster ends with the block, an exception of the user's code included; everything is in the store."""
+    store = str(tmp_path / "run.zarr")
+    leaving = pytest.raises(ZeroDivisionError) if raises else contextlib.nullcontext()
+    with leaving, ps.train(ps.Job(**{**small, "store": store, "stop": ps.Stop(updates=10**9)})) as run:
+        until(lambda: run.metrics()["updates"] > 0, "the first update")
+        if raises:
+            raise ZeroDivisionError
+    assert (run.status()["phase"], run.metrics()["outcome"], run.wait(1.0)["outcome"]) == ("over", "stopped", "stopped")
+    version = run.parameters()[1]
+    assert version == run.metrics()["updates"] > 0
+    assert run.client is None
+    with pytest.raises(ClusterError, match=r"was closed, and its cluster has ended with it; `psplatform recover "):
+        run.stop()
+    assert describe_run(store)["outcome"] == "stopped"
+    assert load_checkpoint(store).summary.version == version
+
+
+def test_a_run_that_is_not_waited_for_is_read_from_its_store(
+    small: dict[str, Any], tmp_path: Path, until: Callable[..., None]
+) -> None:
+    run = ps.train(ps.Job(**{**small, "store": str(tmp_path / "run.zarr"), "stop": ps.Stop(updates=10**9)}))
+    try:
+        until(lambda: run.metrics()["updates"] > 0, "the first update")
+    finally:
+        run.close(stop_within_s=0.0)
+    assert run.status()["phase"] == "over"
+    with pytest.raises(ClusterError, match="is gone; its log ends at version"):
+        run.wait(1.0)
+    with pytest.raises(ClusterError, match="was closed"):
+        run.stop()
+
+
+class Logged(Noted):
+    """A cluster or a client whose closing is told at length, as Dask's is now and then."""
+
+    def close(self, timeout: float) -> None:
+        super().close(timeout)
+        log(asyncio.CancelledError(), "distributed.client")
+        log(CommClosedError("in <TLS>: Stream is closed"), "distributed.batched")
+        log(Exception("Tried sending message after closing.  Status: closed"), "tornado.application")
+        log(ValueError("a bug"), "distributed.client")
+
+
+def log(error: BaseException, logger: str) -> None:
+    try:
+        raise error
+    except BaseException:  # a cancellation is none that `Exception` catches
+        logging.getLogger(logger).exception("%r", error)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Collect what the loggers of Dask and Tornado say."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("distributed.client", "distributed.batched", "tornado.application")]
+    for one in loggers:
+        one.addHandler(handler)
+    yield said
+    for one in loggers:
+        one.removeHandler(handler)
+
+
+def test_that_connections_close_is_no_error_while_a_cluster_is_closed_and_at_no_other_time(
+    closed: list[str], logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_module, "Client", lambda *given, **options: Logged("client", closed))
+    cluster, client = start_cluster(1, encrypted=False)
+    end_cluster(client, cluster)
+    assert closed == ["client", "cluster"]
+    assert logged == ["ValueError('a bug')"], "other errors are told"
+    log(CommClosedError("while a run goes on"), "distributed.client")
+    assert len(logged) == 2

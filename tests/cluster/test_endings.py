@@ -322,9 +322,24 @@ def test_another_client_attaches_to_a_run_and_stops_it(
         assert by_store.wait(LIMIT_S)["detail"] == "by another"
         assert by_id.wait(LIMIT_S)["detail"] == "by another"
         by_store.close()
+        assert by_store.metrics()["detail"] == "by another"
         with pytest.raises(ConfigurationError, match=r"no run 'digits-x' on this cluster \(there are: "):
             ps.attach("digits-x", other)
     assert run.wait(LIMIT_S)["detail"] == "by another"
+
+
+def test_a_program_that_has_attached_lets_go_of_a_run_that_goes_on(start: Start, small: Fields, until: Until) -> None:
+    """It reads the store from then on, and says that it can stop the run no more."""
+    run = start(**{**small, "stop": ps.Stop(updates=10**9)})
+    until(lambda: run.metrics()["updates"] > 0, "the first update")
+    with ps.attach(run.store) as found:
+        assert found.status()["phase"] == "running"
+    assert (found.status()["phase"], found.status()["failure"]) == ("unknown", None)
+    with pytest.raises(ClusterError, match=r"its connection is closed; use ps\.attach to reach the run again"):
+        found.stop()
+    with run:
+        pass
+    assert run.status()["phase"] == "running", "nor does its own program end it by leaving a block"
 
 
 def test_a_run_whose_coordinator_is_not_known_is_looked_for(

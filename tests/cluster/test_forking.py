@@ -107,3 +107,60 @@ def test_the_program_itself_is_imported_in_its_processes_and_not_before_they_are
     assert server == same
     imported = {int(one.name.removeprefix("imported-")) for one in tmp_path.glob("imported-*")}
     assert imported == {pid, *workers}
+
+
+UNGUARDED = """
+import torch
+from torch import nn
+import psplatform as ps
+from psplatform.errors import ConfigurationError
+
+def loss(output, target):
+    return nn.functional.cross_entropy(output, target)
+
+data = torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)
+job = ps.Job(model=lambda: nn.Linear(2, 2), loss=loss, data=data, batch_size=4, stop=ps.Stop(updates=3))
+try:
+    ps.train(job)
+except ConfigurationError as error:
+    print(error)
+"""
+GUARD = 'put what starts the run below `if __name__ == "__main__":`'
+
+
+@pytest.mark.parametrize("spawned", [False, True], ids=["forked", "spawned"])
+def test_a_program_whose_import_starts_a_run_is_told_in_one_sentence(tmp_path: Path, spawned: bool) -> None:
+    """No process of the cluster can say it with a traceback: there would be one for each."""
+    program = tmp_path / "program.py"
+    program.write_text(UNGUARDED)
+    other = {"DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON__OMP_NUM_THREADS": "2"} if spawned else {}
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, **other},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+    (said,) = done.stdout.splitlines()
+    assert GUARD in said
+    assert set(done.stderr.splitlines()) == ({said} if spawned else set())
+    assert [one.name for one in tmp_path.iterdir()] == ["program.py"], "no store"
+
+
+def test_a_program_on_standard_input_is_told_to_save_itself_before_anything_is_started(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=UNGUARDED,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+    (said,) = done.stdout.splitlines()
+    assert "there is no file" in said
+    assert "save the program in a file" in said
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,17 @@ import dask
 from distributed import Client, LocalCluster, Nanny, Security, SpecCluster, Status, utils
 
 from psplatform.client.clusters.credentials import make_credentials, security_of
-from psplatform.client.clusters.forking import BEFORE_START, HUGE_PAGES, begin, keyboard_is_ours
+from psplatform.client.clusters.forking import (
+    BEFORE_START,
+    HUGE_PAGES,
+    UNGUARDED,
+    UNGUARDED_TEXT,
+    begin,
+    keyboard_is_ours,
+    require_main_module,
+)
+from psplatform.errors import ConfigurationError
+from psplatform.runtime.comms.closing import closing_is_no_error
 from psplatform.runtime.store.recording import recording_settings
 from psplatform.runtime.timeouts import TIMEOUTS
 from psplatform.tasks.randomness import OWN_PROCESS
@@ -45,13 +55,28 @@ def serving_processes(shards: int, replicas: int) -> int:
 class PatientNanny(Nanny):
     """Starts a process that was lost again a little later: first the run must go on, on whatever cores there are."""
 
+    _unguarded = False
+
     async def instantiate(self) -> Status:
-        """Start the process; wait before that if there was one."""
+        """Start the process; wait before that if there was one.
+
+        Raises
+        ------
+        ConfigurationError
+            If the process ended because it would have started a run while it imported the program.
+        """
         if self.process is not None:
             await asyncio.sleep(TIMEOUTS.replace_after_s)
             if self.status is not Status.running:
                 return self.status
-        return await super().instantiate()
+        status = await super().instantiate()
+        if self._unguarded:
+            raise ConfigurationError(UNGUARDED_TEXT)
+        return status
+
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        self._unguarded = exitcode == UNGUARDED
+        super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]  # Dask's are not typed
 
 
 class PatientCluster(LocalCluster):
@@ -83,7 +108,13 @@ def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalClust
     ----------
     encrypted
         False lets them speak to everybody, in plain TCP: for measurements beside what does so.
+
+    Raises
+    ------
+    ConfigurationError
+        If its processes cannot import the program's main module, or importing it would start a cluster.
     """
+    require_main_module()
     if forks := not _is_environment_other():
         begin()
     _begin_forking(forks=forks)
@@ -106,18 +137,21 @@ def start_cluster(processes: int, *, encrypted: bool = True) -> tuple[LocalClust
                 env={**HUGE_PAGES, **recording_settings(), OWN_PROCESS: "1"},
             )
         return cluster, Client(cluster, set_as_default=False, direct_to_workers=True)
-    except BaseException:
+    except BaseException as error:
         _close(cluster)
+        if isinstance(error.__cause__, ConfigurationError):  # which Dask has wrapped
+            raise error.__cause__.with_traceback(None) from None
         raise
 
 
 def end_cluster(client: Client, cluster: LocalCluster) -> None:
     """End the cluster and its client, whatever is left of them."""
-    try:
-        with contextlib.suppress(OSError, TimeoutError):  # the latter where the event loop that they share is busy
-            client.close(timeout=5)
-    finally:
-        _close(cluster)
+    with closing_is_no_error():
+        try:
+            with contextlib.suppress(OSError, TimeoutError):  # the latter where the event loop that they share is busy
+                client.close(timeout=5)
+        finally:
+            _close(cluster)
 
 
 def _close(cluster: LocalCluster | None) -> None:

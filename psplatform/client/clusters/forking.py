@@ -13,11 +13,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from multiprocessing import forkserver
+from multiprocessing import forkserver, spawn
 from typing import Final
 
+from psplatform.errors import ConfigurationError
 from psplatform.runtime.allocation import RETURNING
 
 _OF_TERMINALS: Final = (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
@@ -37,6 +39,43 @@ BEFORE_START: Final[Mapping[str, str]] = {
     **HUGE_PAGES,
 }
 """Variables that a process must find when it imports, unless the program has them."""
+
+UNGUARDED: Final = 87
+"""Exit code of a process whose import of the program would start a run: nothing else is likely to end with it."""
+
+UNGUARDED_TEXT: Final = (
+    "a run on this machine has processes that import the program, and importing it starts a run again; put what starts "
+    'the run below `if __name__ == "__main__":`'
+)
+_DASK_WORKER: Final = "Dask Worker process (from Nanny)"
+"""What Dask calls the processes of its nannies."""
+
+
+def require_main_module() -> None:
+    """Refuse to start a run where its processes could not import the program's main module, before any is started.
+
+    A process of an embedded cluster that would start a run while it imports the program ends here instead: its exit
+    code is `UNGUARDED`, of which the program is told by its nanny.
+
+    Raises
+    ------
+    ConfigurationError
+        If the program has no file, as one on standard input has none, or this process is still importing the program.
+    """
+    try:
+        path = spawn.get_preparation_data("psplatform").get("init_main_from_path")
+    except RuntimeError as error:  # what multiprocessing says in a process that imports the main module
+        if multiprocessing.current_process().name == _DASK_WORKER:
+            if PRELOADED[0] not in sys.modules:  # its nanny may not be one of an embedded cluster
+                sys.stderr.write(f"{UNGUARDED_TEXT}\n")
+                sys.stderr.flush()
+            os._exit(UNGUARDED)
+        raise ConfigurationError(UNGUARDED_TEXT) from error
+    if path is not None and not os.path.exists(path):  # noqa: PTH110  as multiprocessing has it, a string
+        raise ConfigurationError(
+            f"a run on this machine has processes that import the program, and there is no file {path}; save the "
+            'program in a file, with what starts the run below `if __name__ == "__main__":`'
+        )
 
 
 def begin() -> None:

@@ -51,14 +51,15 @@ def attach(store_or_id: str, client: Client | None = None) -> Run:
         client = connect_to(record)
         if client is None:
             return Run(run, store_or_id, gone=True)
-    on_close = client.close if own else (lambda: None)
+    on_close = client.close if own else None
     try:
         return _attach_by_id(run, client, on_close)
     except ConfigurationError:
         return Run(run, store_or_id, client=client, on_close=on_close)  # it is starting, or lost
     except BaseException:  # a client whose scheduler is gone tries to reconnect for ever
         with contextlib.suppress(OSError, TimeoutError):
-            on_close()
+            if own:
+                client.close()
         raise
 
 
@@ -85,7 +86,7 @@ async def find_runs(client: Client) -> dict[str, str]:
     return {name.removeprefix(initial_role): str(card.get("store", "")) for name, card in going_on.items()}
 
 
-def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] = lambda: None) -> Run:
+def _attach_by_id(run: str, client: Client, on_close: Callable[[], None] | None = None) -> Run:
     details = usable(client).get_metadata([dataset_name(run)], default=None)
     if run not in runs_on(client) or details is None:
         known = ", ".join(runs_on(client)) or "none"

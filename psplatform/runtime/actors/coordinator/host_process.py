@@ -14,6 +14,7 @@ from psplatform.core.supervision.unavailable import UnavailableProcesses
 from psplatform.runtime.actors.retirement import before_the_end, not_before_the_end
 from psplatform.runtime.comms.background import Background
 from psplatform.runtime.comms.calls import Connect, Peer
+from psplatform.runtime.comms.closing import close_client
 from psplatform.runtime.comms.publication import Card, open_client
 from psplatform.runtime.dataplane.transports import TRANSPORTS
 from psplatform.runtime.pools.fleet import Fleet
@@ -121,4 +122,4 @@ class HostProcess:
         self.closing.close()
         await not_before_the_end(self._worker, self._plugin)
         self.fleet.release_all()
-        await self.client.close()
+        await close_client(self.client)
