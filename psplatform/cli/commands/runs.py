@@ -28,7 +28,7 @@ def runs(store: str | None, *, scheduler: str | None, verify: bool, as_json: boo
     Each is live, finished, failed, recoverable or foreign (no run that this psplatform reads).
 
     With --verify, say of the log, the saved models and each checkpoint in STORE whether it is complete, damaged, and by
-    what, or incomplete: never finished.  The exit code is 0 where nothing is damaged, and 2 where something is.
+    what, missing, or incomplete: never finished.  The exit code is 0 where nothing is damaged or missing, and else 2.
     """
     from psplatform.client.runs.listing import is_folder_of_stores, list_runs  # noqa: PLC0415  brings Zarr
 
