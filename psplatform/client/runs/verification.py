@@ -103,7 +103,7 @@ def verify(store: str, *, report: Callable[[str], None] = lambda text: None) -> 
         description = {**now, "outcome": None}  # it has ended or gone on meanwhile, and what was read is from before
     flaw = _lacking_log(store, description, log)
     if flaw:
-        log.add(flaw)
+        log.add(flaw, log.newest[0].term)
     ended_well = description.get("outcome") not in (None, "failed")
     if ended_well:
         model = _required(model, f"the run has ended ({description['outcome']}), and its model was saved")
