@@ -15,6 +15,9 @@ COMPLETE: Final = "complete"
 DAMAGED: Final = "damaged"
 INCOMPLETE: Final = "incomplete"
 UNREADABLE: Final = "unreadable"
+MISSING: Final = "missing"
+
+_UNSEALED: Final = "it has no manifest, and the log does not say that it was ever sealed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,8 @@ class Verified:
     Attributes
     ----------
     state
-        ``complete``, ``damaged``, ``incomplete`` where it was never sealed, or ``unreadable`` where it is of a newer
-        format or the storage fails.
+        ``complete``, ``damaged``, ``incomplete`` where it has no manifest, ``unreadable`` where it is of a newer format
+        or the storage fails, or ``missing``, which its log tells.
     flaw
         What is wrong with it, empty where it is complete.
     version
@@ -64,7 +67,7 @@ def verified_checkpoints(store: str) -> Iterator[Verified]:
             data = catalog.manifest_bytes(number)
             if data is None:
                 if catalog.folder.sizes(f"{number:08d}"):
-                    yield Verified(number, INCOMPLETE, "it has no manifest: it was never sealed")
+                    yield Verified(number, INCOMPLETE, _UNSEALED)
                 continue
             found = catalog.examined(number, data)
             verified = _read(catalog, found) if isinstance(found, Manifest) else _damaged(number, [found])
@@ -72,6 +75,25 @@ def verified_checkpoints(store: str) -> Iterator[Verified]:
                 yield verified
         except StoreError as error:
             yield Verified(number, UNREADABLE, str(error))
+
+
+def sealed_numbers(store: str) -> list[int]:
+    """Return the numbers of the checkpoints that have a manifest, in order, be it damaged or unreadable.
+
+    Raises
+    ------
+    StoreError
+        If they cannot be listed.
+    """
+    catalog = Catalog(store)
+    return [number for number in catalog.numbers() if _is_sealed(catalog, number)]
+
+
+def _is_sealed(catalog: Catalog, number: int) -> bool:
+    try:
+        return catalog.manifest_bytes(number) is not None
+    except StoreError:
+        return True
 
 
 def _read(catalog: Catalog, manifest: Manifest) -> Verified:

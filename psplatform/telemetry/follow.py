@@ -22,6 +22,11 @@ class LiveRun:
         self._reader = LogReader(store)
         self._position = START
 
+    @property
+    def skipped(self) -> list[str]:
+        """The names of missing and damaged segments that were passed over."""
+        return sorted({one.name for one in self._reader.skipped})
+
     def refresh(self) -> bool:
         """Fold what was logged since; return whether there was anything.
 

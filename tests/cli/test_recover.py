@@ -71,6 +71,66 @@ def test_a_run_that_has_reached_its_end_needs_a_later_one(
     assert "has reached its end (updates); give a later one" in refused("recover", store)
 
 
+REACHED: dict[str, Any] = {"version": 80, "samples_applied": 1000, "bad_batches": [1, 20], "seconds": 9.5}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "options", "words"),
+    [
+        ("updates", ("--updates", "10"), "has reached its end (10 updates): it goes on from version 80; give a later"),
+        ("updates", ("--updates", "80"), "has reached its end (80 updates)"),
+        ("stopped", ("--updates", "80"), "has reached its end (80 updates)"),
+        (None, ("--updates", "79"), "has reached its end (79 updates): it goes on from version 80"),
+        ("failed", ("--updates", "79"), "has reached its end (79 updates)"),
+        ("epochs", ("--epochs", "2"), "has reached its end (2 epochs): it goes on from version 80, after 2.04 epochs"),
+        ("seconds", ("--seconds", "9"), "has reached its end (9 seconds): it goes on from version 80, after 9.5 s"),
+    ],
+)
+def test_an_end_that_was_reached_already_is_refused(
+    refused: Refused,
+    store: str,
+    no_cluster: None,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: str | None,
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    """Before anything is started: nothing would be trained, and the term would be raised."""
+    found = SimpleNamespace(number=1, state=REACHED)
+    monkeypatch.setattr("psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: found)
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery._require_over", lambda *arguments, **options: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.start", lambda *arguments: pytest.fail("was started"))
+    update_run(store, outcome=outcome, samples=500)
+    before = describe_run(store)
+    assert words in refused("recover", store, *options)
+    assert describe_run(store) == before
+
+
+@pytest.mark.parametrize(
+    ("outcome", "options"),
+    [
+        (None, ("--updates", "80")),
+        ("failed", ("--updates", "80")),
+        ("updates", ("--updates", "81")),
+        ("epochs", ("--epochs", "2.1")),
+    ],
+)
+def test_a_later_end_or_one_that_a_lost_run_did_not_save_at_is_taken(
+    refused: Refused, store: str, monkeypatch: pytest.MonkeyPatch, outcome: str | None, options: tuple[str, ...]
+) -> None:
+    def seen_enough(*arguments: Any) -> None:
+        raise ConfigurationError("seen enough", field="job")
+
+    found = SimpleNamespace(number=1, state=REACHED)
+    monkeypatch.setattr("psplatform.client.runs.recovery.load_checkpoint", lambda *arguments: found)
+    monkeypatch.setattr("psplatform.client.runs.recovery.require_state", lambda *arguments: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery._require_over", lambda *arguments, **options: None)
+    monkeypatch.setattr("psplatform.client.runs.recovery.start", seen_enough)
+    update_run(store, outcome=outcome, samples=500)
+    assert "seen enough" in refused("recover", store, *options)
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [(("--checkpoint", "7"), "checkpoint 7"), (("-o", "bound"), "KEY=VALUE")],

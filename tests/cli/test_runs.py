@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -228,6 +229,51 @@ def test_the_summary_of_a_store_says_what_can_be_done_with_the_run(
     )
     assert found[dead]["state"] == "failed"
     assert "it is lost without a checkpoint" in found[dead]["reason"]
+
+
+def test_a_finished_run_without_a_log_is_told_by_the_rest_of_its_store(
+    psplatform: Command, finished: str, last_json: Json
+) -> None:
+    save_checkpoint(finished, 8)
+    shutil.rmtree(Path(finished, "log"))
+    result = psplatform("runs", finished)
+    assert result.exit_code == 0, result.output
+    assert "the log is missing" in " ".join(result.output.split())
+    summary = last_json(psplatform("runs", finished, "--json"))
+    assert (summary["run"], summary["outcome"], summary["updates"]) == ("digits-bsp-1a2b3c", "updates", 80)
+
+
+def test_an_open_run_without_a_log_is_told_in_a_sentence(psplatform: Command, dead: str) -> None:
+    shutil.rmtree(Path(dead, "log"))
+    assert "run digits-bsp-4d5e6f has no log: failed; it has no log" in psplatform("runs", dead).output
+
+
+def test_a_damaged_end_is_named_and_a_recovery_makes_the_store_readable(
+    psplatform: Command, finished: str, records: Any, last_json: Json
+) -> None:
+    with EventLog(finished, 2) as log:
+        for record in records:
+            log.buffer(record)
+            log.flush()
+    segment = Path(finished, "log", "00000002-00000004.msgpack")
+    segment.write_bytes(segment.read_bytes()[:-20])
+    result = psplatform("runs", finished)
+    assert result.exit_code == 0, result.output
+    assert "the log can be read up to version 1 only" in " ".join(result.output.split())
+    with EventLog(finished, 3) as log:
+        for record in records:
+            log.buffer(record)
+    for command in ("runs", "attach", "runs"):
+        result = psplatform(command, finished)
+        assert result.exit_code == 0, result.output
+        assert f"the log lacks what was in log/{segment.name}" in " ".join(result.output.split())
+    segment.unlink()
+    assert f"the log lacks what was in log/{segment.name}" in " ".join(psplatform("runs", finished).output.split())
+    update_run(finished, outcome=None)
+    verified = psplatform("runs", finished, "--verify")
+    assert verified.exit_code == 2
+    assert "or leave it: the run has gone on since, and is read without it" in verified.output
+    assert last_json(psplatform("runs", finished, "--json"))["outcome"] == "updates"
 
 
 @pytest.mark.usefixtures("finished")

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import fsspec
 import numpy as np
 import pytest
 
-from psplatform.client.runs import listing
+from psplatform.client.clusters.credentials import Credentials
+from psplatform.client.runs import listing, records
 from psplatform.client.runs.listing import Listed, State, list_runs, look_at
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints.arrays import Contents
 from psplatform.replication.checkpoints.parts import CheckpointWriter
 from psplatform.replication.checkpoints.sealing import seal
 from psplatform.replication.stores.store import create_run, update_run
+from psplatform.runtime.comms.processes import this_process
 from psplatform.telemetry.log.writer import EventLog
 from psplatform.tensors.layout import Layout, TensorSpec
 
@@ -150,6 +153,30 @@ def test_a_run_whose_log_grows_is_live(place: str) -> None:
     found = look_at(store)
     assert told(found) == (RUN, State.LIVE, None)
     assert found.reason.startswith("its log grew ")
+
+
+def test_a_run_whose_program_has_ended_is_not_live_although_its_log_has_grown_just_now(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own cluster has ended with it, and a recovery goes on with it at once: the same is said here."""
+    monkeypatch.setenv("PSPLATFORM_STATE", str(tmp_path / "state"))
+    program = this_process()
+    assert program is not None
+    store = write(f"{place}/run.zarr")
+    write_log(store)
+    save_checkpoint(store, 3)
+    mine = records.record_of(RUN, store, "tls://127.0.0.1:1", Credentials("cert", "key"))
+    records.remember(mine)
+    assert look_at(store).state is State.LIVE
+    records.remember(replace(mine, program=replace(program, began=program.began - 1)))
+    found = look_at(store)
+    assert told(found) == (RUN, State.RECOVERABLE, 3)
+    assert found.reason.startswith("the program that ran it has ended, and its cluster with it")
+    assert look_at(store, live={RUN}).state is State.LIVE
+    update_run(store, started=time.time() + 1)
+    assert look_at(store).state is State.LIVE, "another program has gone on with it since"
+    records.remember(replace(mine, program=None))
+    assert look_at(store).state is State.LIVE, "of a run on another cluster nothing is known"
 
 
 def test_a_silent_run_that_a_scheduler_knows_is_live(place: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from psplatform.cli.follow import show
-from psplatform.cli.terminal import printable
+from psplatform.cli.terminal import printable, say
 from psplatform.errors import ConfigurationError
 from psplatform.replication.stores.places import place_of
 
@@ -28,7 +28,7 @@ def runs(store: str | None, *, scheduler: str | None, verify: bool, as_json: boo
     Each is live, finished, failed, recoverable or foreign (no run that this psplatform reads).
 
     With --verify, say of the log, the saved models and each checkpoint in STORE whether it is complete, damaged, and by
-    what, or incomplete: never finished.  The exit code is 0 where nothing is damaged, and 2 where something is.
+    what, missing, or incomplete: never finished.  The exit code is 0 where nothing is damaged or missing, and else 2.
     """
     from psplatform.client.runs.listing import is_folder_of_stores, list_runs  # noqa: PLC0415  brings Zarr
 
@@ -62,6 +62,8 @@ def _show_one(store: str, *, as_json: bool) -> None:
     held = [one.to_plain() for one in held_checkpoints(store)]
     listed = look_at(store)
     known = {"checkpoints_held": held, "state": listed.state.value, "reason": listed.reason}
+    if "run" not in status["summary"] and not as_json:
+        say(f"run {listed.run} has no log: {listed.state.value}; {listed.reason}")
     show({**status, "summary": {**status["summary"], **known}}, as_json=as_json)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from psplatform.client.runs.verification import Verdict
 
 _DAMAGED: Final = 2
+_SOUND: Final = ("complete", "incomplete", "none")
 
 
 def show_verified(store: str, *, as_json: bool) -> None:
@@ -52,10 +53,13 @@ def _verdict(found: Verdict) -> str:
         return f"run {found.run}: all that is there is as it was written"
     whole = [one.number for one in found.checkpoints if one.state == "complete"]
     remedy = "restore what is damaged from a copy"
+    rest = [one.state for one in (found.model, found.best)] + [one.state for one in found.checkpoints]
+    if found.log.flawed and found.log.readable and all(state in _SOUND for state in rest):
+        text = f"{remedy}, or leave it: the run has gone on since, and is read without it"
+        return f"run {found.run}: a part of its log is lost; {text}"
     if whole:
-        remedy += (
-            f", or go on from the newest whole checkpoint: psplatform recover {found.store} --checkpoint {whole[-1]}"
-        )
+        remedy += f", or go on from the newest whole checkpoint: psplatform recover {found.store} --checkpoint"
+        remedy += f" {whole[-1]} (of a run that has ended, with a later end)"
     return f"run {found.run}: damaged; {remedy}"
 
 

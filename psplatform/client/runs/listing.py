@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from psplatform.client.runs import records
 from psplatform.errors import StoreError
 from psplatform.replication.checkpoints.retention import held_checkpoints
 from psplatform.replication.stores.objects import file_system_of
@@ -105,7 +106,8 @@ def newest_first(found: Iterable[Listed]) -> list[Listed]:
 def look_at(store: str, live: Live = frozenset()) -> Listed:
     """Return the run in `store`, whatever is there; nothing that is found raises.
 
-    Its zarr.json is read; the log is only listed, and that and the checkpoints only where they decide.
+    Its zarr.json is read; the log is only listed, and that and the checkpoints only where they decide.  Of a run with a
+    cluster of its own that this user has started on this machine, it is known whether its program has ended.
 
     Parameters
     ----------
@@ -155,12 +157,14 @@ def _judge(store: str, description: Mapping[str, Any], *, goes_on: bool) -> tupl
     if goes_on:
         return State.LIVE, "its scheduler says that it goes on", None
     newest = _newest_segment(store)
+    program_ended = records.program_has_ended(description["run"], store, _started(description))
     silent_s = _age_s(store, f"log/{newest.name}") if newest != START else None
-    if silent_s is not None and -FRESH_S < silent_s < FRESH_S:
+    if not program_ended and silent_s is not None and -FRESH_S < silent_s < FRESH_S:
         return State.LIVE, f"its log grew {max(silent_s, 0.0):.0f} s ago", None
-    if is_starting(store, description):
+    if not program_ended and is_starting(store, description):
         return State.LIVE, "it is starting", None
-    return _after(store, f"{_silence(silent_s)} and no scheduler that was asked knows it")
+    silence = f"{_silence(silent_s)} and no scheduler that was asked knows it"
+    return _after(store, "the program that ran it has ended, and its cluster with it" if program_ended else silence)
 
 
 def _silence(silent_s: float | None) -> str:

@@ -138,6 +138,16 @@ def credentials_at(scheduler: str) -> Credentials | None:
     return max(found, key=lambda one: one.started).credentials if found else None
 
 
+def program_has_ended(run: str, store: str, started: float) -> bool:
+    """Whether the program of this user that ran the run in a store, described so at `started`, has ended.
+
+    The run's own cluster has ended with it.  Of a run on another cluster, or that another program has gone on with
+    since, nothing is known.
+    """
+    record = known(run, store)
+    return record is not None and record.started >= started and has_ended(record.program)
+
+
 def forget(run: str, scheduler: str | None = None) -> None:
     """Remove the record of a run that is over; one that has gone on with another `scheduler` since is kept."""
     with contextlib.suppress(OSError), _own_folder() as folder:
@@ -205,7 +215,7 @@ def _prune(folder: int, written: str) -> None:
     probes = 0
     for place, (at, name) in enumerate(others):
         record = _read(folder, name)
-        useless = len(others) - place >= KEPT or record is None or _has_ended(record.program)
+        useless = len(others) - place >= KEPT or record is None or has_ended(record.program)
         if not useless and record is not None and probes < _PROBES and time.time() - at > _OLD_S:
             probes += 1
             useless = not _listens(record.scheduler)
@@ -214,7 +224,7 @@ def _prune(folder: int, written: str) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def _has_ended(program: ProcessId | None) -> bool:
+def has_ended(program: ProcessId | None) -> bool:
     """Whether a program of this host has ended; of another host's nothing is known."""
     here = this_process()
     return program is not None and here is not None and program.host == here.host and not is_running(program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any, Final
 
 from distributed import Client
@@ -71,8 +72,8 @@ def recover(
     StoreError
         If the store is empty, foreign, of a newer format or damaged, or holds no complete checkpoint.
     ConfigurationError
-        If the run still goes on, is being recovered by another program or has reached its end, or the model is not
-        that of the checkpoint.
+        If the run still goes on, is being recovered by another program or has reached its end, or the one that is
+        given now, or the model is not that of the checkpoint.
     """
     client = usable(client) if client is not None else None
     store = place_of(store)
@@ -89,6 +90,8 @@ def recover(
     # The log may have been moved away, because it was damaged.
     term = max(began, LogReader(store).history().end.term, next_number(store) // NUMBERS_PER_TERM) + 1 + claims
     job = Job.from_plain(description["job"], **{**changes, "store": store})
+    if "stop" in changes:
+        _require_unreached_end(description, job, found.state)
     resume = Resume(found.number, term, found.state, succeeds=began, claims=claims)
     return start(prepare(job, run=description["run"], resume=resume), client, report)
 
@@ -152,3 +155,24 @@ def _require_later_end(description: dict[str, Any], changes: dict[str, Any]) -> 
         raise ConfigurationError(
             f"run {run} has reached its end ({outcome}); give a later one to go on, such as more updates", field="stop"
         )
+
+
+def _require_unreached_end(description: dict[str, Any], job: Job, state: dict[str, Any]) -> None:
+    """Refuse an end that the run has reached at its checkpoint already: nothing would be trained.
+
+    A run that was lost, or has failed, at its very last version may go on to that version, to save its model.
+    """
+    run, stop, outcome, version = description["run"], job.stop, description.get("outcome"), state["version"]
+    updates, samples = stop.updates, description.get("samples") or math.inf
+    if updates is not None and version == updates and outcome in (None, "failed"):
+        return
+    epochs = (state["samples_applied"] + state.get("bad_batches", (0, 0))[1]) / samples
+    reached = {
+        "updates": updates is not None and version >= updates,
+        "epochs": stop.epochs is not None and epochs >= stop.epochs,
+        "seconds": stop.seconds is not None and state["seconds"] >= stop.seconds,
+    }
+    for name in (name for name, holds in reached.items() if holds):
+        at = {"updates": "", "epochs": f", after {epochs:.2f} epochs", "seconds": f", after {state['seconds']:.1f} s"}
+        text = f"run {run} has reached its end ({getattr(stop, name):g} {name}): it goes on from version {version}"
+        raise ConfigurationError(f"{text}{at[name]}; give a later one to go on, such as more {name}", field="stop")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from psplatform.errors import StoreError
 from psplatform.telemetry.log.folder import SegmentFolder
-from psplatform.telemetry.log.segments import START, Position, Record, Segment, decode
+from psplatform.telemetry.log.segments import START, Position, Record, Segment, decode, is_torn
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,22 @@ class History:
 class LogReader:
     """A reader of the event log in `store`; it keeps no place, only what never changes.
 
+    Attributes
+    ----------
+    skipped
+        Missing and damaged segments that were passed over.
+
     Raises
     ------
     StoreError
-        If the store cannot be read, or a segment is missing, torn or foreign.
+        If the store cannot be read, or a segment of the newest term is missing or torn, or any is foreign.
     """
 
     def __init__(self, store: str) -> None:
         self._store = store
         self._folder = SegmentFolder(store)
         self._continued: dict[int, Position] = {}
+        self.skipped: list[Position] = []
 
     def history(self) -> History:
         """Return what the log consists of now."""
@@ -78,6 +85,9 @@ class LogReader:
     ) -> Iterator[tuple[tuple[Record, ...], Position]]:
         """Yield the records of each segment after `position`, and the position to read on from.
 
+        A missing or damaged segment of a term that a later one goes on from is passed over and noted in `skipped`: the
+        later term begins with a description of the run, so that what follows is understood without it.
+
         Parameters
         ----------
         position
@@ -86,8 +96,23 @@ class LogReader:
         history
             A look at the log taken before; a fresh one by default.
         """
-        for found in (history or self.history()).after(position):
-            yield self._segment(found).records, found
+        history = history or self.history()
+        for found in history.after(position):
+            data = self._read(found, history)
+            if found.term < history.end.term and is_torn(data):
+                self.skipped.append(found)
+                yield (), found
+            else:
+                yield decode(data, found, self._store).records, found
+
+    def _read(self, position: Position, history: History) -> bytes:
+        """Return the bytes of a segment, none where it is missing from a term that a later one goes on from."""
+        try:
+            return self._folder.read(position)
+        except StoreError as error:
+            if position.term == history.end.term or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return b""
 
     def _continued_by(self, term: int) -> Position:
         if term not in self._continued:

@@ -111,6 +111,11 @@ def decode(data: bytes, position: Position, store: str) -> Segment:
     return Segment(after, tuple(records))
 
 
+def is_torn(data: bytes) -> bool:
+    """Whether these bytes are no whole segment: cut off, changed, or none at all."""
+    return not _verified_frames(data)
+
+
 def _verified_frames(data: bytes) -> list[Any]:
     """Return the frames before the end frame, or nothing where its count or checksum are not theirs."""
     cut = data.rfind(_END)
