@@ -106,7 +106,8 @@ def _stop(run: Run, line: ProgressLine, reason: str, *, embedded: bool) -> None:
         state = "interrupted again" if isinstance(error, KeyboardInterrupt) else f"not over after {_STOPS_S:g} s"
         if embedded:
             line.say("ending the cluster")
-            run.close(stop_within_s=0.0)
+        run.close(stop_within_s=0.0)
+        if embedded:
             raise Unfinished(
                 f"the run was {state} and ended with its cluster: psplatform recover {run.store}"
             ) from None
