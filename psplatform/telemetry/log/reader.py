@@ -98,21 +98,20 @@ class LogReader:
         """
         history = history or self.history()
         for found in history.after(position):
-            data = self._read(found, history)
-            if found.term < history.end.term and is_torn(data):
+            try:
+                records = self._segment(found).records
+            except StoreError as error:
+                if found.term == history.end.term or not self._is_lost(found, error):
+                    raise
                 self.skipped.append(found)
-                yield (), found
-            else:
-                yield decode(data, found, self._store).records, found
+                records = ()
+            yield records, found
 
-    def _read(self, position: Position, history: History) -> bytes:
-        """Return the bytes of a segment, none where it is missing from a term that a later one goes on from."""
-        try:
-            return self._folder.read(position)
-        except StoreError as error:
-            if position.term == history.end.term or not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            return b""
+    def _is_lost(self, position: Position, error: StoreError) -> bool:
+        """Whether a segment that could not be read is missing or damaged, and its storage does not just fail."""
+        if error.__cause__ is not None:
+            return isinstance(error.__cause__, FileNotFoundError)
+        return is_torn(self._folder.read(position))
 
     def _continued_by(self, term: int) -> Position:
         if term not in self._continued:
