@@ -104,11 +104,9 @@ def _stop(run: Run, line: ProgressLine, reason: str, *, embedded: bool) -> None:
         run.wait(timeout_s=_STOPS_S, progress=line.summary, step=line.say)
     except (KeyboardInterrupt, TimeoutError) as error:
         state = "interrupted again" if isinstance(error, KeyboardInterrupt) else f"not over after {_STOPS_S:g} s"
+        now = "is left alone: psplatform attach"
         if embedded:
             line.say("ending the cluster")
+            now = "ended with its cluster: psplatform recover"
         run.close(stop_within_s=0.0)
-        if embedded:
-            raise Unfinished(
-                f"the run was {state} and ended with its cluster: psplatform recover {run.store}"
-            ) from None
-        raise Unfinished(f"the run was {state} and goes on: psplatform attach {run.store}") from None
+        raise Unfinished(f"the run was {state} and {now} {run.store}") from None

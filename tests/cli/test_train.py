@@ -291,7 +291,7 @@ def test_a_signal_that_is_to_be_ignored_is_ignored(psplatform: Command, launch: 
     ("options", "advice", "remedy"),
     [
         ((), "end it without saving", "ended with its cluster: psplatform recover run.zarr"),
-        (("--scheduler", "tcp://10.0.0.1:8786"), "leave the run alone", "goes on: psplatform attach run.zarr"),
+        (("--scheduler", "tcp://10.0.0.1:8786"), "leave the run alone", "is left alone: psplatform attach run.zarr"),
     ],
 )
 @pytest.mark.usefixtures("connected")
